@@ -653,11 +653,11 @@ def main() -> None:
         for path, whole in [(PAGE, text), *with_tables]:
             path.write_text(whole)
         return
-    faults = [*provenance.faults(), *provenance.unmarked({**provenance.pages(), PAGE.name: text})]
+    faults = [*provenance.faults(), *provenance.unmarked({**provenance.pages(), str(PAGE.relative_to(tables.ROOT)): text})]
     if PAGE.read_text() != text:
-        faults.append("docs/measurements.md is not what the results say: make -C experiments measurements writes it")
-    differing = [path.name for path, whole in with_tables if path.read_text() != whole]
-    faults += [f"docs/{name}: a table is not what its result says; the same command writes it" for name in differing]
+        faults.append("docs/measurements.md differs from the results; make -C experiments measurements writes it")
+    differing = [path.relative_to(tables.ROOT) for path, whole in with_tables if path.read_text() != whole]
+    faults += [f"{page}: a table differs from its result; make -C experiments measurements writes it" for page in differing]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -85,6 +85,6 @@ def unmarked(pages: dict[str, str]) -> Iterator[str]:
 
 
 def pages() -> dict[str, str]:
-    """Read what readers see."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    return {path.name: path.read_text() for path in files}
+    """Read the pages that show results, by their paths in the repository."""
+    files = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
+    return {str(path.relative_to(ROOT)): path.read_text() for path in files}

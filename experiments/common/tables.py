@@ -1,4 +1,4 @@
-"""Tables of figures in the pages of `docs/`, written from the files in `experiments/results`.
+"""Tables of figures in the pages of `docs/` and in the notebooks of `experiments/`, from the files in their `results`.
 
 A page has `<!-- table: NAME -->` and `<!-- end of table -->` around each of them. `python -m common.measurements`
 writes them with its own page, and its `--check` compares them.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
-DOCS = RESULTS.parent.parent / "docs"
+ROOT = RESULTS.parent.parent
 BLOCK = re.compile(r"<!-- table: (?P<name>[a-z0-9-]+) -->\n\n(?P<table>(?:.*\n)*?)\n<!-- end of table -->")
 
 Result = dict[str, Any]
@@ -431,11 +431,11 @@ def written(text: str) -> str:
 def pages() -> Iterator[tuple[Path, str]]:
     """Give the pages that have tables, each with what it should say."""
     missing = set(TABLES)
-    for path in sorted(DOCS.glob("*.md")):
+    for path in sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*/README.md")]):
         text = path.read_text()
         names = {block["name"] for block in BLOCK.finditer(text)}
         if text.count("<!-- table:") != len(names):
-            raise ValueError(f"{path.name}: a table without its end, or one that is there twice")
+            raise ValueError(f"{path.relative_to(ROOT)}: a table without its end, or one that is there twice")
         missing -= names
         if names:
             yield path, written(text)

@@ -46,7 +46,7 @@ const REQUESTS_DELAYED: usize = 60;
 
 const MODEL_DELAY: &str = "50ms";
 
-/// What is tolerated: the larger of a share of the device's latency and a time.
+/// Tolerance: the larger of a share of the device's latency and a time.
 const TOLERATED_SHARE: f64 = 0.05;
 const TOLERATED_US: f64 = 5.0;
 
@@ -97,7 +97,7 @@ struct Accuracy {
     schema: &'static str,
     repetitions: usize,
     requests: usize,
-    /// What the host had to do besides, as `/proc/loadavg` had it before each part.
+    /// The host's load before each part, from `/proc/loadavg`.
     load_before: BTreeMap<&'static str, String>,
     rows: Vec<Row>,
     model_delay: Vec<DelayRow>,
@@ -119,7 +119,7 @@ struct Row {
     against: Option<Against>,
 }
 
-/// A median against what it should be.
+/// A median, with its expected value.
 #[derive(Serialize)]
 struct Against {
     p50_minus_null_us: f64,
@@ -130,7 +130,7 @@ struct Against {
     p50_minus_bound_us: f64,
 }
 
-/// What a slow model changes.
+/// Effect of a slow model.
 #[derive(Serialize)]
 struct DelayRow {
     host: &'static str,
@@ -247,7 +247,7 @@ fn latencies(device: &str, flags: &[&str], jobs: &[Job], requests: usize) -> See
     jobs.iter().zip(parts.chunks_exact(2)).map(of_job).collect()
 }
 
-/// Stands between what the guest prints.
+/// Separates the guest's outputs.
 const MARK: &str = "\n--chronodisk--\n";
 
 /// One job of fio, with its log in the guest's memory; prints its JSON and its log.

@@ -216,7 +216,7 @@ fn row(
     }
 }
 
-/// Sends a workload, one request at a time; what each took, in µs.
+/// Sends a workload, one request at a time; returns their times in µs.
 fn drive(socket: &Path, workload: Workload, spinning: bool, requests: u64) -> Vec<f64> {
     let mut client = Client::connect(socket);
     client.socket.set_nonblocking(spinning).expect("a socket can do both");
@@ -324,13 +324,13 @@ fn peak(rounds: usize) -> Vec<Peak> {
     compare(&rates, &SERVERS)
 }
 
-/// Whose turn it is in a round: everybody is first and last equally often, because a host that gets
-/// slower from minute to minute would make whoever is always first look fast.
+/// Order of the servers in a round: each is first and last equally often, because a host that becomes slower from
+/// minute to minute would favour the first.
 fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |turn| (turn + round) % count)
 }
 
-/// From the rates of each round by the indices of job and server, of which the first is ours.
+/// Compares the rates of each round, by the indices of job and server; server 0 is Chronodisk.
 fn compare(rates: &BTreeMap<(usize, usize), Vec<f64>>, servers: &[&'static str]) -> Vec<Peak> {
     let mut rows = Vec::new();
     for ((job_index, server_index), of_server) in rates {
@@ -348,7 +348,7 @@ fn compare(rates: &BTreeMap<(usize, usize), Vec<f64>>, servers: &[&'static str])
     rows
 }
 
-/// Requests per second of one round; what is read was written before.
+/// Requests per second of one round; data are written before they are read.
 fn rate(server: &str, job: &Job) -> f64 {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("socket");
@@ -396,7 +396,7 @@ fn rate(server: &str, job: &Job) -> f64 {
     value["jobs"][0]["read"]["iops"].as_f64().expect("fio's rate")
 }
 
-/// A server that is ended with this value, whatever happens.
+/// A server that is killed when dropped.
 struct Server(Child);
 
 impl Server {
@@ -416,7 +416,7 @@ impl Server {
         Server::start_vhost(command.env("XDG_STATE_HOME", folder), &socket)
     }
 
-    /// Of a server that takes whoever connects for a guest, so that nobody may try.
+    /// For a server that takes any connection for a guest, which must not be probed.
     fn start_vhost(command: &mut Command, socket: &Path) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut server = Server(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));

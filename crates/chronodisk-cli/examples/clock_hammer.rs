@@ -1,8 +1,8 @@
-//! A guest program that tests clocks: four processes read every clock in a loop for so many
-//! seconds of the guest's time, while a fifth keeps a file busy.
+//! A guest program that tests clocks: four processes read every clock in a loop for a number of seconds of the guest's
+//! time, while a fifth keeps a file busy.
 //!
-//! `clock_hammer SECONDS [FILE]` ends with status 0 if no clock ever stepped back, in any process or
-//! between processes, and all clocks advanced equally; otherwise it says what was wrong.
+//! `clock_hammer SECONDS [FILE]` ends with status 0 if no clock ever stepped back, in any process or between processes,
+//! and all clocks advanced equally; otherwise it prints the error.
 
 use std::fs::OpenOptions;
 use std::io::Write;

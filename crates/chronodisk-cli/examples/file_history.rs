@@ -19,7 +19,7 @@ fn main() -> io::Result<()> {
     for step in 0..steps.parse().expect("a number") {
         let count = writers.len();
         match writers[step % count].step() {
-            // A full file system, and what has too many attributes or links, are part of the history.
+            // A full file system, and files with too many attributes or links, are part of the history.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EMLINK | libc::E2BIG)) => {}
             other => other?,
         }

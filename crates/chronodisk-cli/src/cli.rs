@@ -58,13 +58,13 @@ enum Command {
     Help(help::Arguments),
 }
 
-/// The definition of the command line, with what a shell can complete.
+/// The definition of the command line, with shell completions.
 pub fn command() -> clap::Command {
     completion::with_completers(Cli::command())
 }
 
 impl Cli {
-    /// Does what was asked; a command that keeps a result records its `options`.
+    /// Executes the command; one that keeps a result records its `options`.
     pub fn execute(self, options: CommandOptions) -> Outcome {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, options),

@@ -1,4 +1,4 @@
-//! What a shell may complete that the command line's definition does not know: names of profiles and runs.
+//! Shell completions beyond the command line's definition: names of profiles and runs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Devices as the user names them: a profile, and what the flags change about it.
+//! Devices as named by the user: a profile, and the changes by flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ struct State {
     fingerprint: u64,
 }
 
-/// What a device's model is made of.
+/// Source of a device's model.
 #[derive(Debug)]
 enum Source {
     Profile(Profile),
@@ -120,7 +120,7 @@ pub fn find(name: &str) -> Result<Profile, Failure> {
     Profile::parse(&text, name).map_err(failure)
 }
 
-/// Tells what an imported device will not have.
+/// Reports properties that an imported device lacks.
 pub fn note_warnings(import: &Import) {
     for warning in &import.warnings {
         output::note(format_args!("warning: {}: {}", warning.at, warning.message));
@@ -130,7 +130,7 @@ pub fn note_warnings(import: &Import) {
 /// The device of a kept run.
 pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     if let Some(program) = &used.program {
-        // The program may have changed, and a result that somebody sent must not run anything.
+        // The program may have changed, and a result from another user must not run a program.
         return Err(Failure::usage(format!("the run's model was the program '{program}', which can't be replayed"))
             .help("`chronodisk verify --device PROFILE` replays on a profile with the same timing"));
     }
@@ -159,7 +159,7 @@ impl Device {
         Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS })
     }
 
-    /// The device, if it can be told apart from a plain one by nobody: front ends have no words for zones.
+    /// Rejects zoned devices, which front ends can't express.
     pub fn without_zones(self) -> Result<Self, Failure> {
         match self.info.zones {
             None => Ok(self),
@@ -287,7 +287,7 @@ impl Device {
         }
     }
 
-    /// What a result keeps, so that the device can be made again.
+    /// The result's description of the device, from which it can be made again.
     pub fn used(&self) -> DeviceUsed {
         let capacity_bytes = self.info.capacity_sectors * SECTOR_BYTES;
         let (text, program) = match &self.source {

@@ -53,7 +53,7 @@ impl Draws {
         1 + self.count + left_out
     }
 
-    /// Lets a repetition replay what it is to. All have one seed: they differ by their workloads only.
+    /// Sets a repetition's replay. All repetitions have one seed: they differ in their workloads only.
     pub fn prepare(&self, index: u32, options: &mut RunOptions) -> Result<(), Failure> {
         options.seed = options.seed.wrapping_sub(u64::from(index));
         if index == 0 {

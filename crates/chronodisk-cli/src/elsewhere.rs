@@ -12,7 +12,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::{output, quantity};
 
-/// What marks a device that is a program.
+/// Prefix of a device that is a program.
 pub const PROGRAM_PREFIX: &str = "exec:";
 
 /// Where the models are, and how long they are waited for.
@@ -82,7 +82,7 @@ impl Elsewhere {
     }
 }
 
-/// A model that refuses what it is asked to be was asked wrongly; any other failure is not the user's.
+/// A refusal by a model is a usage error; any other failure is not the user's.
 pub fn lost(fault: ModelFault) -> Failure {
     let failure = match fault.kind {
         FaultKind::Refused => return Failure::usage(fault),

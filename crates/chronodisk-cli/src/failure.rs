@@ -1,4 +1,4 @@
-//! What the command says, and with which status it ends, when it can't do what was asked.
+//! Messages and exit statuses of failures.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,10 +32,9 @@ pub fn status_of_defect() -> u8 {
     if COMMAND_BEGAN.load(Ordering::Relaxed) { status::OWN_FAILURE } else { status::HOST_LACKS }
 }
 
-/// A sentence for the user, what to do about it, and the exit status.
+/// A failure: a sentence for the user, advice, and the exit status.
 ///
-/// It is rendered on standard error by miette; where the mistake is in a file, with the line and
-/// a mark under the place.
+/// miette renders it on standard error; for a mistake in a file, with the line and a mark under the place.
 #[derive(Debug)]
 pub struct Failure(Box<Parts>);
 
@@ -56,7 +55,7 @@ struct SourceSpan {
     label: String,
 }
 
-/// What every command returns: the exit status, or why not.
+/// Result of every command: the exit status, or the failure.
 pub type Outcome = Result<u8, Failure>;
 
 impl Failure {
@@ -74,7 +73,7 @@ impl Failure {
         Failure(Box::new(Parts { status, message: message.to_string(), help: None, place: None }))
     }
 
-    /// Adds what the user can do about it.
+    /// Adds advice.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.0.help = Some(help.to_string());

@@ -1,7 +1,7 @@
-//! The least of HTTP that a scraper needs: one page at one path, one request a connection.
+//! Minimal HTTP for a scraper: one page at one path, one request per connection.
 //!
-//! Whoever asks is hostile: requests are bounded in length and time, connections in number, and
-//! nothing of a request is ever used but its method and path.
+//! Clients are hostile: requests are bounded in length and time, connections in number, and only a request's method and
+//! path are used.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,7 +18,7 @@ use chronodisk_engine::{HostClock, MonotonicClock};
 pub struct Page {
     /// Where it is, beginning with a slash.
     pub path: &'static str,
-    /// What it is.
+    /// Content type.
     pub content_type: &'static str,
     /// The page.
     pub render: Box<dyn Fn() -> String + Send + Sync>,
@@ -162,7 +162,7 @@ impl Status {
     }
 }
 
-/// What a request deserves, and whether a body goes with it; `None` if it is not whole yet.
+/// Status of a request, and whether to send a body; `None` if it is incomplete.
 fn judge(request: &[u8], path: &str) -> Option<(Status, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);

@@ -1,4 +1,4 @@
-//! What the folder of runs holds, without reading whole results.
+//! The content of the folder of runs, without reading whole results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Kept {
     pub problem: Option<String>,
 }
 
-/// What a list shows of a result. Only what every version of the schema has is required.
+/// A result's fields for a list. Only fields of every schema version are required.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Head {
     pub started_at: String,

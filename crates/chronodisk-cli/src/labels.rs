@@ -78,7 +78,7 @@ impl RunChoice {
     fn find(&self, find: impl Fn(&str) -> Result<PathBuf, Failure>) -> Result<Vec<PathBuf>, Failure> {
         let mut found = self.runs.iter().map(|run| find(run)).collect::<Result<Vec<_>, _>>()?;
         for tag in &self.tags {
-            // A run beside itself is what somebody may want who names it twice, but not who gives two tags.
+            // A run named twice may be compared with itself, but not one selected by two tags.
             let new: Vec<PathBuf> = runs::find_tagged(tag)?.into_iter().filter(|run| !found.contains(run)).collect();
             found.extend(new);
         }

@@ -1,5 +1,5 @@
-//! The `chronodisk` command: parses the command line, hands it to the library that does the work,
-//! and turns what that says into words, data and an exit status.
+//! The `chronodisk` command: parses the command line, calls the library, and turns the results into text, data and an
+//! exit status.
 #![forbid(unsafe_code)]
 
 mod block_trace;
@@ -44,9 +44,8 @@ use clap_complete::env::CompleteEnv;
 use crate::commands::completions;
 
 fn main() -> ExitCode {
-    // At a limit of file sizes (`ulimit -f`) a write then fails, and the client is told, instead of the signal's end of
-    // this process with whatever was acknowledged. A handler, since programs started later would inherit an ignored
-    // signal. There is no error but a lack of memory.
+    // Handle SIGXFSZ, so that a write beyond `ulimit -f` fails with EFBIG instead of killing the process. Not SIG_IGN:
+    // children would inherit it. Registration fails only without memory.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
     // This executable is also the guest's first process, the process behind its device, the one that clears up, and
     // the programs that calibration runs. All are started by us alone, with nothing but these words, before anything
@@ -70,7 +69,7 @@ fn main() -> ExitCode {
     let matches = command.clone().get_matches();
     let options = options::CommandOptions::innermost(&command, &matches);
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // A defect says where it is by itself; its status is that of any other failure of ours.
+    // A panic prints its place by itself; its status is that of any other own failure.
     let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));
     match done {
         Ok(Ok(status)) => ExitCode::from(status),

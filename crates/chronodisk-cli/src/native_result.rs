@@ -1,4 +1,4 @@
-//! From what a native program did to the result that is kept.
+//! Makes the saved result from a native program's outcome.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use crate::options::CommandOptions;
 use crate::run_result::{server_result, server_warnings};
 use crate::{runs, stored, version};
 
-/// What a native run is made of before it begins.
+/// Ingredients of a native run, before it begins.
 pub struct NativeSetting<'a> {
     pub directory: &'a Path,
     pub device: &'a Device,
@@ -116,7 +116,7 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
     let outcome = rep.outcome;
     let native = NativeResult { late_ns: time_late(rep.records, &rep.window), ..rep.native };
     let addresses = vec![native.block_device.clone()];
-    // The command's requests only, as in the summary: not those of mkfs and mount.
+    // The command's requests only, as in the summary: without those of mkfs and mount.
     let completed = rep.records.iter().filter(|record| record.is_completed() && rep.window.contains(&record.arrival));
     let (stolen, unstolen): (Vec<&RequestRecord>, Vec<&RequestRecord>) = completed.partition(|record| record.stolen);
     let lateness_unstolen = Distribution::of(unstolen.iter().map(|record| record.lateness()));

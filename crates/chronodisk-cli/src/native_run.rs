@@ -1,4 +1,4 @@
-//! A program on this host itself, on an emulated block device: what `mount` and `whatif` have in common.
+//! Common part of `mount` and `whatif`: a program on this host, on an emulated block device.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -192,17 +192,17 @@ pub struct Ran {
     /// The host's monotonic clock at its beginning and end.
     pub from: Duration,
     pub until: Duration,
-    /// What ended it, if it was not the command itself.
+    /// The failure that ended it, if the command did not end itself.
     pub failure: Option<Failure>,
     pub asked_to_end: bool,
-    /// What was observed, if anything was to be.
+    /// The observation, if one was requested.
     pub observation: Option<Observation>,
-    /// What its device's requests took, all of them together, if the kernel accounts for that.
+    /// Total time of its device's requests, if the kernel accounts for it.
     pub request_time: Option<Duration>,
 }
 
 impl Ran {
-    /// A run that began at this instant, and of which nothing else is known.
+    /// A run that began at this instant, without further results.
     fn began(from: Duration) -> Ran {
         Ran {
             status: status::OWN_FAILURE,
@@ -241,8 +241,8 @@ pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model_with_seed(seed)?);
     let store = Box::new(RamStore::new(size_bytes, budget_bytes));
-    // The attachment keeps processors awake. Threads of the server that did so would keep the loop driver's worker from
-    // an idle processor: it would wait behind what computes, for milliseconds.
+    // The attachment keeps processors awake. Server threads that did so would keep the loop driver's worker from an
+    // idle processor: it would wait behind computing programs for milliseconds.
     let options = ServerOptions { realtime: false, ..ServerOptions::default() };
     Server::new(engine, index, store, offer, clock, options).map_err(cant_serve)
 }
@@ -265,7 +265,7 @@ impl NativeRun<'_> {
         output::note(format_args!("block device: {}", native.line()));
         let phases = Phases { server, phases: Vec::new() };
         let done = self.on_attachment(&mut attachment, phases, native, predictions);
-        // What is still to be written is written now.
+        // Dirty data are written now.
         let disconnector = attachment.disconnector();
         self.launch.interruption.step(&[], || disconnector.disconnect(), || drop(attachment));
         done
@@ -299,7 +299,7 @@ impl NativeRun<'_> {
         }
         let is_raw = self.arguments.fs == FileSystem::None;
         if is_raw {
-            // As a disk that CMD alone has open: what it has not written when it closes it is written then.
+            // Like a disk opened by CMD alone: its dirty data are written when it closes the device.
             attachment.leave().map_err(failure)?;
         }
         phases.server.stop_skipping();
@@ -454,7 +454,7 @@ impl Launch<'_> {
     }
 }
 
-/// What a repetition leaves, once its device has gone.
+/// Result of a repetition, after its device was removed.
 pub struct Done {
     pub ran: Ran,
     /// The command's run in the server's clock.
@@ -492,7 +492,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// What was done when, by the server's clock.
+/// Phases of a run, by the server's clock.
 struct Phases<'a> {
     server: &'a Server,
     phases: Vec<Phase>,

@@ -1,8 +1,8 @@
-//! The options of a command line, as a result records them.
+//! The options of a command line, as recorded in a result.
 //!
-//! The parser's own list of flags is read, so that a flag which is added later is recorded without a line here. A
-//! value with a dimension is a number, and the name of its option ends in the unit: `capacity_bytes`,
-//! `sample_every_ns`. Other values are what the user typed.
+//! The parser's own list of flags is read, so that a new flag is recorded without a change here. A value with a
+//! dimension is a number, and the name of its option ends in the unit: `capacity_bytes`, `sample_every_ns`. Other
+//! values are as typed.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,7 @@ impl CommandOptions {
     }
 }
 
-/// Every flag of a command but those that print help. CMD is no flag: a result has it as `command`.
+/// Every flag of a command except help flags. CMD is no flag: a result has it as `command`.
 fn recorded_flags(command: &clap::Command) -> impl Iterator<Item = (&str, &Arg)> {
     let asks_for_help = |action: &ArgAction| {
         matches!(action, ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version)
@@ -101,7 +101,7 @@ fn recorded_name(flag: &str, arg: &Arg) -> String {
     flag.replace('-', "_") + unit
 }
 
-/// What a flag's values are.
+/// Type of a flag's values.
 #[derive(Clone, Copy)]
 enum Kind {
     Switch,
@@ -187,14 +187,14 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// A command, what it needs to be parsed, and what follows its flags.
+    /// A command, its required flags, and the words after its flags.
     const COMMANDS: [(&str, &[&str], &[&str]); 3] = [
         ("run", &["--device", "null"], &["--", "true"]),
         ("mount", &["--device", "null"], &["--", "true"]),
         ("serve", &["--device", "null", "--nbd", "unix:socket"], &[]),
     ];
 
-    /// What one flag or another requires.
+    /// Requirements of single flags.
     const COMPANIONS: [&[&str]; 6] = [
         &[],
         &["--squash"],

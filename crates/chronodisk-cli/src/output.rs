@@ -34,7 +34,7 @@ pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Shows the summary of a run; to a user who wants quiet, its warnings alone.
+/// Shows the summary of a run; with `quiet` only its warnings.
 pub fn summary(result: &RunResult, quiet: bool) {
     match quiet {
         false => note(render_run_summary(result).trim_end()),

@@ -12,7 +12,7 @@ use crate::output;
 
 /// No longer silence than this, on a terminal or in a file.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// What takes less needs no progress bar.
+/// Shorter work needs no progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two pictures of a bar whose work does not advance: its elapsed time does.
 const TICK: Duration = Duration::from_millis(500);
@@ -86,7 +86,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Asks `words` at each line what is being done.
+    /// Calls `words` for each line.
     pub fn new(words: impl Fn() -> String + Send + 'static) -> Self {
         Heartbeat::every(SILENCE_MAX, words, output::note)
     }
@@ -128,7 +128,7 @@ impl Drop for Heartbeat {
     }
 }
 
-/// What is being done, in words that change, told by a [`Heartbeat`].
+/// A changeable description of the present work, printed by a [`Heartbeat`].
 pub struct Working {
     words: Arc<Mutex<String>>,
     _heartbeat: Heartbeat,

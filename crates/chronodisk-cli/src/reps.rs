@@ -50,7 +50,7 @@ impl fmt::Display for Reps {
 }
 
 impl Reps {
-    /// Whether another repetition is due after those of `result`.
+    /// Whether another repetition follows those of `result`.
     pub fn wants_more(self, result: &RunResult) -> bool {
         self.left(result) > 0
     }
@@ -74,7 +74,7 @@ impl Reps {
         Some(AUTO_PILOT)
     }
 
-    /// What a reader should know of how it ended.
+    /// A warning about the way it ended.
     pub fn warning(self, result: &RunResult) -> Option<String> {
         let share = half_width(result)?;
         let is_last = self == Reps::Auto && result.pilot.is_some() && !self.wants_more(result);
@@ -113,7 +113,7 @@ impl Reps {
     }
 }
 
-/// The least number of repetitions whose interval is narrow enough if they vary as those of the pilot do.
+/// The smallest number of repetitions with a sufficiently narrow interval, if they vary like the pilot's.
 fn repetitions_needed(run_times_s: &[f64]) -> u32 {
     let count = run_times_s.len() as f64;
     let mean = run_times_s.iter().sum::<f64>() / count;

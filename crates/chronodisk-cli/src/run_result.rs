@@ -1,4 +1,4 @@
-//! From what a guest did to the result that is kept.
+//! Makes the saved result from a guest's outcome.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::device::Device;
 use crate::options::CommandOptions;
 use crate::{runs, stored, version};
 
-/// What a run is made of before it begins.
+/// Ingredients of a run, before it begins.
 pub struct Setting<'a> {
     pub directory: &'a Path,
     /// At least one.
@@ -148,7 +148,7 @@ fn summaries_by_device(records: &[RequestRecord], devices: usize, window: Range<
     if devices > 1 { (0..devices).map(of_device).collect() } else { Vec::new() }
 }
 
-/// Adds what came of the replay in a repetition.
+/// Adds the result of a repetition's replay.
 fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     let sum = result.replay.get_or_insert_default();
     sum.calls_made += counts.calls_made;
@@ -166,7 +166,7 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     }
 }
 
-/// What is known of a device that was served under the host's clock.
+/// Properties of a device that was served under the host's clock.
 pub struct Served<'a> {
     pub directory: &'a Path,
     pub device: &'a Device,
@@ -325,7 +325,7 @@ pub fn server_result(
     }
 }
 
-/// What a reader of the figures should know of a device that was served.
+/// Warnings about the figures of a served device.
 pub fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     let statistics = &outcome.statistics;
     let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
@@ -370,7 +370,7 @@ pub fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     warnings
 }
 
-/// What each of the clock's counters grew by, under the names of its fields.
+/// Increase of each of the clock's counters, under the names of its fields.
 fn counted_between(before: &ClockCounters, after: &ClockCounters) -> BTreeMap<String, u64> {
     let by_name = |counters: &ClockCounters| -> BTreeMap<String, u64> {
         let value = serde_json::to_value(counters).expect("plain data");
@@ -411,7 +411,7 @@ fn phases(outcome: &RunOutcome) -> Vec<Phase> {
 /// it 5 % longer.
 const SYSTEM_CALLS_PER_REQUEST_MIN: f64 = 20.0;
 
-/// A warning for a device that is too fast for this guest in the host's time, with what was measured.
+/// A warning for a device that is too fast for this guest in the host's time, with the measurement.
 fn too_fast_for_real_time(rep: &RepResult) -> Option<String> {
     let counted = |name: &str| rep.clock_counters.get(name).copied().unwrap_or(0) as f64;
     let (calls, kernel_us) = (counted("traps"), counted("kernel_cpu_nanos") / 1e3);
@@ -447,7 +447,7 @@ pub fn server_failure(outcome: &ServerOutcome) -> Option<String> {
     close.or_else(|| (panics > 0).then(|| format!("{panics} connections ended by a defect of chronodisk")))
 }
 
-/// What a reader of the figures should know of this repetition.
+/// Warnings about the figures of this repetition.
 fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let backend = &outcome.backend;
     let mut warnings = backend.store_notices.clone();
@@ -476,7 +476,7 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
     warnings
 }
 
-/// What a replay did otherwise than the recorded programs.
+/// Differences of a replay from the recorded programs.
 fn replay_warnings(replay: &ReplayOutcome) -> Vec<String> {
     let mut warnings = Vec::new();
     if let (differed @ 1.., Some((record, got))) = (replay.differed, replay.differences.first()) {

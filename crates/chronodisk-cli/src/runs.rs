@@ -48,7 +48,7 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
     if let Some(newest) = runs.iter().rev().find(called) {
         return Ok(newest.directory.clone());
     }
-    // Without a result in it, a directory may be called like a run by chance. Whoever reads it tells what it lacks.
+    // A directory without a result may have a run's name by chance. Its reader reports the missing parts.
     if direct.is_dir() {
         return Ok(direct);
     }
@@ -82,7 +82,7 @@ pub fn find_tagged(tag: &str) -> Result<Vec<PathBuf>, Failure> {
     })
 }
 
-/// Makes `last` name the newest run that is still there, if what it names is gone.
+/// Points `last` to the newest existing run, if its target is gone.
 pub fn forget_missing(folder: &Path) {
     let link = folder.join(LAST);
     if link.exists() || fs::symlink_metadata(&link).is_err() {

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
-/// A file system of which there are snapshots.
+/// A file system with snapshot support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// ext2, ext3 or ext4.
@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// What a superblock says.
+/// Content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemFound {
     /// Which it is.
@@ -231,7 +231,7 @@ impl Drop for Copy {
     }
 }
 
-/// Copies what is not a hole to a file of so many bytes.
+/// Copies the data, without holes, to a file of `to_bytes` bytes.
 fn copy_sparse(from: &Path, to: &Path, to_bytes: u64) -> io::Result<()> {
     let mut source = File::open(from)?;
     let mut target = OpenOptions::new().write(true).create_new(true).open(to)?;

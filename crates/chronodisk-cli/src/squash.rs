@@ -53,7 +53,7 @@ enum Mode {
     Exact,
 }
 
-/// What `--content` says.
+/// Value of `--content`.
 #[derive(Clone, Debug)]
 enum Content {
     OfAll(ContentKind),
@@ -106,7 +106,7 @@ impl SquashArguments {
 
     /// Refuses an image that is there if these flags contradict it; `seed` is one that was typed.
     pub fn refuse_contradiction(&self, path: &Path, seed: Option<u64>) -> Result<(), Failure> {
-        // Whoever opens one that can't be read says why.
+        // A later open of an unreadable image reports the reason.
         let Ok(images) = ImageInfo::read(path) else { return Ok(()) };
         match images.iter().find_map(|image| self.contradicts(image, seed)) {
             None => Ok(()),
@@ -115,7 +115,7 @@ impl SquashArguments {
         }
     }
 
-    /// How an image contradicts these flags, and what to type, if it does.
+    /// A contradiction between an image and these flags, with advice.
     fn contradicts(&self, image: &ImageInfo, seed: Option<u64>) -> Option<(String, String)> {
         let options = self.options(0, Durability::default())?;
         let (made, kind) = (image.mode.name(), image.content.name());
@@ -132,7 +132,7 @@ impl SquashArguments {
         Some((format!("was made with --seed {}, not --seed {seed}", image.seed), format!("--seed {}", image.seed)))
     }
 
-    /// What is made up by the names of files.
+    /// Rules by name for generated contents.
     fn made_up(&self) -> impl Iterator<Item = &NameRule> {
         self.content.iter().filter_map(|content| match content {
             Content::OfNamed(rule) => Some(rule),
@@ -140,7 +140,7 @@ impl SquashArguments {
         })
     }
 
-    /// Whether a file may read as something else than what was written to it.
+    /// Whether a file may read differently from its written contents.
     pub fn makes_up_contents(&self) -> bool {
         matches!(self.squash, Some(Mode::Classified))
     }

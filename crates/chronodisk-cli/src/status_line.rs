@@ -1,4 +1,4 @@
-//! One line on the terminal that says what a guest or a server is doing.
+//! One line on the terminal with the state of a guest or a server.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl StatusLine {
         !self.bar.is_hidden()
     }
 
-    /// Shows `text` in place of what was there.
+    /// Replaces the line with `text`.
     pub fn say(&self, text: impl Into<String>) {
         if self.bar.is_finished() {
             self.bar.reset();
@@ -46,7 +46,7 @@ impl StatusLine {
     }
 }
 
-/// What a guest is doing, from its boot on.
+/// State of a guest, from its boot on.
 pub struct GuestStatus {
     line: StatusLine,
     file_system: FileSystem,
@@ -61,7 +61,7 @@ impl GuestStatus {
         status
     }
 
-    /// Something has happened: says what comes next.
+    /// Shows the next state after an event.
     pub fn saw(&mut self, event: RunEvent) {
         let next = match (event, self.file_system) {
             (RunEvent::Progress(progress), _) => {

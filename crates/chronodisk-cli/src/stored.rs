@@ -34,7 +34,7 @@ pub fn log_name(repetition: u32) -> String {
     format!("requests-{repetition}.parquet")
 }
 
-/// The files in a directory that a run or a simulation left there, those of an interrupted one included.
+/// Files of a run or a simulation in a directory, including an interrupted one's.
 pub fn files_of(directory: &Path) -> Vec<PathBuf> {
     let ours = |name: &str| {
         // An `AtomicFile` that was not kept.
@@ -151,7 +151,7 @@ pub fn log_of(directory: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What a replay needs of a run or a simulation.
+/// Data to replay a run or a simulation.
 pub struct Replayable {
     /// The devices in their initial state, in the order of the log's numbers for them.
     pub devices: Vec<DeviceUsed>,

@@ -1,5 +1,5 @@
-//! What decides a guest's behaviour besides its options: the kernel, the packages of this host, the command's
-//! executable, the environment. `compare` names what differs.
+//! Influences on a guest's behaviour besides its options: the kernel, this host's packages, the command's executable,
+//! the environment. `compare` names the differences.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ use chronodisk_guest::RunOptions;
 use chronodisk_report::Surroundings;
 use twox_hash::XxHash64;
 
-/// Those of a run, some tens of megabytes, which are read while its guest goes on. The run must have caught its signals
-/// before: the thread that reads would take them, and end the process.
+/// Reads a run's surroundings, some tens of megabytes, while its guest runs. The run must have caught its signals
+/// before: the reading thread would receive them, and end the process.
 pub struct Reading(Option<JoinHandle<Surroundings>>);
 
 impl Reading {
@@ -25,13 +25,13 @@ impl Reading {
         Reading(std::thread::Builder::new().spawn(move || read(kernel, program)).ok())
     }
 
-    /// What was read, once; `None` if this host starts no thread.
+    /// The result, once; `None` if this host starts no thread.
     pub fn take(&mut self) -> Option<Surroundings> {
         self.0.take()?.join().ok()
     }
 }
 
-/// What can't be read is left out.
+/// Reads them; unreadable ones are omitted.
 fn read(kernel: Option<PathBuf>, program: Option<OsString>) -> Surroundings {
     let program = program.and_then(|name| find_program(Path::new(&name)));
     Surroundings {
@@ -43,8 +43,8 @@ fn read(kernel: Option<PathBuf>, program: Option<OsString>) -> Surroundings {
     }
 }
 
-/// What is kept of a variable. Sixteen bits tell two values apart in all but one of 65,536 cases, and leave a value
-/// that is worth guessing as hard to guess as it was but for these.
+/// Record of a variable. Sixteen bits distinguish two values in all but one of 65,536 cases, and hardly help to guess a
+/// secret.
 fn variable(name: &[u8], value: &[u8]) -> (String, String) {
     let hash = XxHash64::oneshot(value.len() as u64, value) as u16;
     (String::from_utf8_lossy(name).into_owned(), format!("{} B, {hash:04x}", value.len()))
@@ -83,7 +83,8 @@ fn distribution_in(text: &str) -> Option<String> {
     Some(value.trim_matches(['"', '\'']).to_owned())
 }
 
-/// Over what is installed, in the order of names: the order of dpkg's file depends on what was installed when.
+/// Hash of the installed packages, in the order of names: the order in dpkg's file depends on the history of
+/// installations.
 fn hash_of_packages(status: &str) -> String {
     let mut packages = BTreeMap::new();
     for paragraph in status.split("\n\n") {

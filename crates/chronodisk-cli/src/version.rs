@@ -8,7 +8,7 @@ pub fn commit() -> Option<String> {
     (!COMMIT.is_empty()).then(|| COMMIT.to_owned())
 }
 
-/// What `--version` says after the command's name.
+/// Output of `--version` after the command's name.
 pub fn long() -> String {
     let version = env!("CARGO_PKG_VERSION");
     commit().map_or(version.to_owned(), |commit| format!("{version} ({commit})"))

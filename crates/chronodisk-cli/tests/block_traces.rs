@@ -34,7 +34,7 @@ fn log(folder: &Path, name: &str) -> Vec<RequestRecord> {
     read_log(&folder.join(name).join("requests.parquet")).unwrap()
 }
 
-/// A replay at the instants of a log, and one with its pauses, give every due time again, whatever the load was.
+/// A replay at the instants of a log, and one with its pauses, reproduce every due time, for any load.
 #[test]
 fn a_replayed_log_gives_every_due_time_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,8 +160,7 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
     }
 }
 
-/// fio issues every request of our logs of both versions, whether the trace names its volumes or not; what it writes
-/// itself is read.
+/// fio issues every request of logs of both versions, with and without named volumes; fio's own logs are readable.
 #[test]
 fn fio_issues_every_request_and_is_read() {
     if Command::new("fio").arg("--version").output().is_err() {
@@ -318,7 +317,7 @@ fn traces_are_described_and_compared() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected at least 0.9"));
 }
 
-/// An open loop arrives by its process, whatever the device does.
+/// An open loop's arrivals follow its process, regardless of the device.
 #[test]
 fn generated_open_loops_have_their_rate() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ fn matrix(front: &str) {
                 let place = TestFolder::new();
                 let mut random = Random::new(kill);
                 let mut ledger = Ledger::new(has_cache);
-                // The second life finds what the first one left.
+                // The second life starts with the first one's contents.
                 for life in 0..2 {
                     let server = place.serve(device, store);
                     let mut client = match front {

@@ -83,7 +83,7 @@ impl Server {
         Server { child, address, stderr }
     }
 
-    /// Ends it as Ctrl-C does; returns what it said last.
+    /// Ends it as Ctrl-C does; returns its last output.
     fn interrupt(mut self) -> String {
         // SAFETY: no memory is involved; the process is our own child, which was not waited for.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
@@ -104,7 +104,7 @@ impl Drop for Server {
 /// The figures that must not depend on where the model is.
 fn figures(simulation: &Value) -> Value {
     let mut summary = simulation["summary"].clone();
-    // What the host took is the host's affair.
+    // Host times are irrelevant.
     summary.as_object_mut().unwrap().retain(|name, _| !matches!(name.as_str(), "model_time_us" | "store_time_us"));
     summary
 }
@@ -119,7 +119,7 @@ fn at_a_server_with_or_without_speculation_the_figures_are_the_same() {
     let behind = place.simulate("behind", &behind);
     assert_eq!(figures(&here), figures(&there));
     assert_eq!(figures(&here), figures(&behind));
-    // Who names no device gets the server's first.
+    // A client without a device name gets the server's first device.
     let first = place.simulate("first", &["--server", &server.address]);
     assert_eq!(first["device"], "constant-1ms");
     for name in ["there", "behind", "first"] {

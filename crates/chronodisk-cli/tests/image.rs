@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// An image of version 1 in a folder of its own; `tests/images/README.md` of the store's crate says what is in it.
+/// An image of version 1 in a folder of its own; `tests/images/README.md` of the store's crate describes its content.
 fn old_image(folder: &Path) -> PathBuf {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chronodisk-squash/tests/images");
     let path = folder.join("image");
@@ -20,7 +20,7 @@ fn image(command: &str, path: &Path, more: &[&str]) -> Output {
     call.unwrap()
 }
 
-/// Serves the image to nobody.
+/// Serves the image without a client.
 fn serve(path: &Path, squash: &str) -> Output {
     let folder = path.parent().unwrap().join("run");
     let mut call = Command::new(env!("CARGO_BIN_EXE_chronodisk"));

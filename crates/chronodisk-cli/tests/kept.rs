@@ -1,5 +1,4 @@
-//! What is done with kept runs: listed, shown, compared, deleted, completed. The results are written by hand: no guest
-//! is needed.
+//! Operations on saved runs: list, show, compare, delete, complete. The results are handwritten: no guest is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -228,14 +227,14 @@ fn the_doctor_says_what_is_missing_and_what_to_type() {
     assert_eq!(report["schema"], "chronodisk.doctor/1");
     assert_eq!(report["can_run"], output.status.code() == Some(0));
     for check in report["checks"].as_array().unwrap() {
-        // What is not there has something to type, and what is there has not.
+        // A missing item has a remedy, and a present one has none.
         assert_eq!(check["state"] == "ok", check["remedy"].is_null(), "{check}");
         assert!(!check["found"].as_str().unwrap().is_empty() && !check["needed_for"].as_str().unwrap().is_empty());
     }
     assert!(state.refused(&["doctor", "everything"]).contains("unexpected argument"));
 }
 
-/// Repetitions that come later would make a run of which the first logs are missing.
+/// Later repetitions would make a run with its first logs missing.
 #[test]
 fn a_run_that_is_being_written_is_not_deleted() {
     let state = State::new();

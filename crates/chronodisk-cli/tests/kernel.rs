@@ -1,5 +1,5 @@
-//! The exact clock's kernel as an archive: what one host has built, others install or unpack below a prefix. A program
-//! that prints a line stands for the kernel; `guest` runs a real one.
+//! The exact clock's kernel as an archive: one host builds it, others install or unpack it below a prefix. A program
+//! that prints a line replaces the kernel; `guest` runs a real one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl Host {
         kernel
     }
 
-    /// That of this version's kernel, as the refusal of another archive names it.
+    /// The folder of this version's kernel, as named by the refusal of another archive.
     fn folder_name(&self) -> String {
         fs::create_dir_all(self.at("other/lib")).unwrap();
         let mut tar = Command::new("tar");

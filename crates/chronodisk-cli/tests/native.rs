@@ -148,8 +148,7 @@ fn what_a_program_mounts_below_its_file_system_goes_with_it() {
     native.verify();
 }
 
-/// As on a disk that nobody else has open: its last user writes the page cache when he closes it, and the kernel
-/// empties it.
+/// Like a disk with one user: when it closes the disk, the kernel writes the page cache and empties it.
 #[test]
 fn what_a_program_leaves_in_the_page_cache_is_written_when_it_closes_the_device() {
     let Some(native) = Native::new() else { return };
@@ -212,7 +211,7 @@ fn statuses_are_those_of_the_command_or_say_what_is_wrong() {
         assert_eq!(status, Some(code), "{flags:?}: {said}");
         assert!(said.contains(words), "{flags:?}: {said}");
     }
-    // What never began leaves no result.
+    // A run that never began leaves no result.
     let runs = native.path("chronodisk/runs");
     let left: Vec<_> = fs::read_dir(&runs).unwrap().flatten().map(|entry| entry.path()).collect();
     let whole = left.iter().filter(|path| path.is_dir()).all(|path| path.join("result.json").exists());

@@ -1,5 +1,5 @@
-//! `chronodisk trace record` as a user calls it: statuses, killed recorders, and what the host forbids. That programs
-//! are followed right is tested in `chronodisk-native`.
+//! `chronodisk trace record` from a user's side: statuses, killed recorders, and prohibitions by the host.
+//! `chronodisk-native` tests the tracing of programs.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -79,7 +79,7 @@ fn a_killed_recorder_leaves_what_it_had_and_no_program() {
     }
     assert!(!trace.exists());
 
-    // Nobody's work is overwritten.
+    // Existing files are not overwritten.
     let again = record(&trace, &[], &["true"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("trace import --journal"), "{}", text(&again.stderr));
@@ -133,7 +133,7 @@ fn where_tracing_is_forbidden_the_status_says_so() {
 
 #[test]
 fn a_setuid_program_is_refused_without_privileges() {
-    // `su` has the bit everywhere; the command runs as nobody, who must be able to execute it.
+    // `su` has the bit everywhere; the command runs as nobody, which must be able to execute it.
     let folder = tempfile::tempdir().unwrap();
     let command = "chronodisk";
     let place = folder.path().join(command);
@@ -173,7 +173,7 @@ fn wrong_usage_is_refused_before_the_program_begins() {
     }
     assert!(!made.exists());
 
-    // A mount point that the program does not use is found out afterwards: what was recorded stays.
+    // An unused mount point is detected afterwards: the recording stays.
     let elsewhere = tempfile::tempdir().unwrap();
     let done = record(&trace, &["--mount", elsewhere.path().to_str().unwrap()], &program);
     let words = text(&done.stderr);

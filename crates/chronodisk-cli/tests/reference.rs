@@ -1,6 +1,6 @@
-//! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, that of keys in
-//! `docs/profile-keys.md` is what the readers of profiles ask for, that of results in `docs/result-fields.md` is what
-//! the sources write, each page is in the book, and each link leads somewhere.
+//! The documents: `docs/commands.md` equals the commands' help, `docs/profile-keys.md` the keys of the profiles'
+//! readers, and `docs/result-fields.md` the result structures of the sources. Each page is in the book, and each link
+//! has a target.
 //!
 //! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
 //! them anew; read the difference before you commit it.
@@ -86,7 +86,7 @@ fn each_page_is_in_the_book() {
 fn each_link_leads_somewhere() {
     let mut broken = Vec::new();
     let mut links = 0;
-    for page in [pages("docs"), pages(".")].concat() {
+    for page in [pages("docs"), pages("."), notebooks()].concat() {
         let text = std::fs::read_to_string(&page).unwrap();
         for target in links_in(&text) {
             let (file, section) = target.split_once('#').map_or((target, None), |(file, name)| (file, Some(name)));
@@ -118,6 +118,14 @@ fn pages(folder: &str) -> Vec<PathBuf> {
     pages
 }
 
+/// The notebooks of the experiments.
+fn notebooks() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("experiments")).unwrap().map(|entry| entry.unwrap().path());
+    let mut notebooks: Vec<_> = entries.map(|path| path.join("README.md")).filter(|page| page.exists()).collect();
+    notebooks.sort();
+    notebooks
+}
+
 /// The targets of a page's links within the repository.
 fn links_in(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -133,7 +141,7 @@ fn has_section(text: &str, section: &str) -> bool {
     text.lines().filter(|line| line.starts_with('#')).any(|line| name(line.trim_start_matches('#').trim()) == section)
 }
 
-/// Adds what a command says, and after it the commands below it.
+/// Adds a command's help, followed by its subcommands.
 fn describe(command: &[&str], page: &mut String) {
     let help = help_of(command);
     write!(page, "\n## chronodisk{}\n\n```text\n{}\n```\n", words(command), help.trim_end()).unwrap();

@@ -207,7 +207,7 @@ fn the_page_needs_no_network_and_stays_small() {
     let text = fs::read_to_string(&page).unwrap();
     assert!(text.len() < 3_000_000, "{} bytes", text.len());
     assert!(text.contains("default-src 'none'"));
-    // The library's own text has such words in strings; what it could load with them, the policy forbids.
+    // The library's own text has such words in strings; the policy forbids loading by them.
     let markup = text.split("<script").next().unwrap();
     for reference in ["src=", "href=", "@import", "url(", "<link"] {
         assert!(!markup.contains(reference), "{reference}");

@@ -1,4 +1,4 @@
-//! `chronodisk serve` from outside: how it begins and ends, what it keeps, what survives it.
+//! `chronodisk serve` from outside: its beginning and end, its results, and survival of data.
 
 #[path = "../../chronodisk-front/tests/common/certificates.rs"]
 mod certificates;

@@ -276,8 +276,8 @@ fn a_sweep_of_simulations_that_can_t_be_kept_ends_with_3() {
     assert!(output.status.success() && told.contains("24 cells, 24 of them from earlier"), "{told}");
 }
 
-/// Guests on the exact clock, some of which fail: killed and resumed, the sweep has the bytes of one that nothing
-/// disturbed, and its report names what failed.
+/// Guests on the exact clock, some of them failing: killed and resumed, the sweep has the bytes of an undisturbed one,
+/// and its report names the failed cells.
 #[test]
 fn a_sweep_of_guests_that_was_killed_gives_equal_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ fn a_sweep_of_guests_that_was_killed_gives_equal_bytes() {
     let output = chronodisk(folder, &["sweep", "s.toml", "-o", "parts"]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    // What failed is run again.
+    // Failed cells run again.
     assert!(told.contains(&format!("4 cells, {there} of them from earlier")), "{told}");
     for file in ["sweep.json", "sweep.parquet"] {
         let read = |sweep: &str| fs::read(folder.join(sweep).join(file)).unwrap();

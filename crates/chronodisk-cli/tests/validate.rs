@@ -1,7 +1,7 @@
-//! `chronodisk validate` on the drives whose measured traces are at hand, beside what the reference simulator achieves.
+//! `chronodisk validate` on drives with available measured traces, compared with the reference simulator.
 //!
-//! The data lie where `CHRONODISK_REFERENCE` says, or beside the repository; one drive is in the repository. Each drive
-//! is imported from its files, and compared once more as its built-in profile; none is treated specially.
+//! The data are in `CHRONODISK_REFERENCE`, or beside the repository; one drive is in the repository. Each drive is
+//! imported from its files, and compared once more as its built-in profile; none is treated specially.
 
 #[path = "../../chronodisk-importers/testdata/reference.rs"]
 mod reference;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What the reference simulator (DiskSim 4.0) achieves on a measured trace.
+/// Score of the reference simulator (DiskSim 4.0) on a measured trace.
 struct Score {
     drive: &'static str,
     measured_mean_ms: f64,

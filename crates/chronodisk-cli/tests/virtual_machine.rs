@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 
 use machine::Kernel;
 
-/// What the guest does; `set -e` is in force. Each file system is checked by e2fsck from the
-/// device, after an unmount.
+/// The guest's script, under `set -e`. e2fsck checks each file system on the device, after an unmount.
 const SCRIPT: &str = "
 ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
 load nbd
@@ -82,7 +81,7 @@ fn a_debian_kernel_makes_mounts_and_checks_file_systems() {
     assert!(said.contains("machine: status 0"), "{said}\n{complained}");
     assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
 
-    // What the guest left is a file system for this host, too, and every request was due when the model says.
+    // The guest's file system is valid on this host, too, and every request was due at the model's instant.
     let check = Command::new("/sbin/e2fsck").arg("-fn").arg(folder.path().join("disk.image")).output().unwrap();
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
     let mut verify = Command::new(env!("CARGO_BIN_EXE_chronodisk"));

@@ -87,7 +87,7 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     let seconds = |value: &Value| value["median"].as_f64().unwrap();
     let observed = half["observed_s"].as_f64().unwrap();
     assert!(busy >= 0.05 && observed >= busy, "{json:#}");
-    // Without what was taken off for being observed, what it waited for counts half, or not at all; the rest in full.
+    // Without the cost of observation, waiting time counts half, or not at all; the rest in full.
     let own = observed - half["preempted_s"].as_f64().unwrap();
     let elapsed = seconds(&json["elapsed_s"]);
     let device = elapsed - seconds(&json["without_request_s"]);

@@ -1,14 +1,14 @@
-//! What a request costs in instructions, counted by valgrind's callgrind, with a gate that fails.
+//! Instructions per request, counted by valgrind's callgrind, with a gate that fails.
 //!
 //! ```console
 //! $ cargo bench -p chronodisk-device --bench instructions
 //! ```
 //!
 //! The program runs itself under valgrind with two numbers of requests; the difference is the cost of the requests
-//! without set-up. Without valgrind it says what it skips. Requests per second are told too, not gated.
+//! without set-up. Without valgrind it prints a notice. Requests per second are printed too, not gated.
 //!
-//! `make test` runs it as well, built without most optimisations and so with limits of its own: a tenth above what was
-//! counted when they were set (rustc 1.95).
+//! `make test` runs it as well, built with few optimisations and limits of its own: a tenth above the count at the time
+//! of setting (rustc 1.95).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,12 +1,12 @@
-//! How far the drives are from other simulators, row by row. Measured drives: `chronodisk-fit`'s `measured_drives`.
+//! Accuracy of the drives against other simulators, row by row. Measured drives: `chronodisk-fit`'s `measured_drives`.
 //!
 //! ```console
 //! $ cargo bench -p chronodisk-device --bench ssd_accuracy -- [mqsim|simplessd] [--profile FILE] [--set TEXT]
 //! ```
 //!
-//! Each row of the reference is run as a closed loop of its depth and size on the drive's profile, or on the one that
-//! is given; a fifth of the requests is dropped from the beginning, as it was from the reference. Without the reference
-//! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
+//! Each row of the reference is run as a closed loop of its depth and size on the drive's profile, or on the given one;
+//! a fifth of the requests is dropped from the beginning, as in the reference. Without the reference
+//! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it prints the skipped rows.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ struct Load {
     requests: u64,
 }
 
-/// What a loop measured, in microseconds.
+/// A loop's measurements, in microseconds.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     mean: f64,

@@ -1,14 +1,14 @@
-//! What a flash drive's work costs in instructions, counted by valgrind's callgrind, with gates that fail.
+//! Instructions of a flash drive's work, counted by valgrind's callgrind, with gates that fail.
 //!
 //! ```console
 //! $ cargo bench -p chronodisk-device --bench ssd_instructions
 //! ```
 //!
 //! The program runs itself under valgrind with two amounts of work; the difference is the cost without set-up. Without
-//! valgrind it says what it skips. The processor's time is told too, not gated.
+//! valgrind it prints a notice. Processor time is printed too, not gated.
 //!
-//! `make test` runs it as well, built without most optimisations and so with limits of its own: a tenth above what was
-//! counted when they were set (rustc 1.95). Writes are left out then; their set-up takes long.
+//! `make test` runs it as well, built with few optimisations and limits of its own: a tenth above the count at the time
+//! of setting (rustc 1.95). Writes are omitted then, because their set-up takes long.
 
 use std::process::Command;
 use std::time::Instant;
@@ -16,8 +16,7 @@ use std::time::Instant;
 use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request};
 
-/// A case: its name, what is counted, and the most instructions for each; and without most optimisations, if it is
-/// counted then.
+/// A case: its name, its unit, and the most instructions per unit; also with few optimisations, if it is counted then.
 struct Case {
     name: &'static str,
     of: &'static str,
@@ -107,7 +106,7 @@ fn main() {
     }
 }
 
-/// Seconds of the processor, and what was done in them.
+/// Seconds of processor time, and the work done in them.
 fn timed(case: &Case, count: u64) -> (f64, u64) {
     let begun = (Instant::now(), processor_nanos());
     let done = (case.serve)(count);
@@ -118,8 +117,8 @@ fn timed(case: &Case, count: u64) -> (f64, u64) {
     (seconds, done)
 }
 
-/// What this program has had of the processor, where the system tells: unlike the time that has passed, it does not
-/// grow with what else the machine does.
+/// Processor time of this program, where the system reports it: unlike elapsed time, it does not grow with the
+/// machine's other load.
 fn processor_nanos() -> Option<u64> {
     std::fs::read_to_string("/proc/self/schedstat").ok()?.split_whitespace().next()?.parse().ok()
 }
@@ -216,7 +215,7 @@ fn forks_of_writes(count: u64) -> u64 {
     forks(count, Op::Write)
 }
 
-/// A server's prediction: a fork is stepped to what completes first, and dropped; then a request comes.
+/// A server's prediction: a fork is stepped to the first completion, and dropped; then a request comes.
 fn forks(count: u64, op: Op) -> u64 {
     let mut drive = build("samsung-pm9a3", None);
     let mut stream = RandomStream::new(1, "bench", "forks");

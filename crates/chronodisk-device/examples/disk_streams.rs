@@ -13,7 +13,7 @@ const SECONDS: u64 = 20;
 /// A loop without its size, depth and place.
 type Part = (Pattern, Ops);
 
-/// What runs on the device: one loop, or a stream and what is beside it with its size and depth.
+/// Loads on the device: one loop, or a stream and its companion with size and depth.
 const ALONE: [Part; 9] = [
     (Pattern::Sequential, Ops::Read),
     (Pattern::Sequential, Ops::Write),

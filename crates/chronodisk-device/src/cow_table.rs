@@ -1,9 +1,9 @@
 //! A large table that is copied by sharing.
 //!
-//! [`CowTable`] is an array of small values of which most are the same. It is a tree of pages behind shared pointers: a
-//! clone copies one pointer, whatever the capacity, and the first change of a page that a clone still sees copies that
-//! page and the pages above it. Pages that hold nothing but the common value are not there, so memory grows with what
-//! differs and not with the capacity.
+//! [`CowTable`] is an array of small values, most of them equal. It is a tree of pages behind shared pointers: a clone
+//! copies one pointer, for any capacity, and the first change of a page that a clone still uses copies that page and
+//! the pages above it. Pages with only the common value are absent, so memory grows with the number of different values
+//! and not with the capacity.
 //!
 //! ```text
 //!  CowTable ──► inner page of 64 ──► inner page of 64 ──► leaf of 128 values
@@ -62,7 +62,7 @@ impl<T: Copy + PartialEq> CowTable<T> {
 
     /// Most memory that a table of that length takes: when every leaf is there.
     pub(crate) fn bytes_max(len: u64) -> u64 {
-        // Strong and weak counts are beside what an `Arc` points to.
+        // Strong and weak counts are stored beside an `Arc`'s value.
         let shared_bytes = |bytes: usize| (bytes + 2 * size_of::<usize>()) as u64;
         let mut pages = len.div_ceil(LEAF as u64);
         let mut bytes = footprint::allocations_bytes(pages, shared_bytes(size_of::<Leaf<T>>()));
@@ -125,7 +125,7 @@ impl<T: Copy + PartialEq> CowTable<T> {
     }
 }
 
-/// Visits what is below `page`, whose first index is `first`.
+/// Visits the values below `page`, whose first index is `first`.
 fn for_each<T: Copy + PartialEq>(
     page: Option<&Page<T>>,
     height: u32,

@@ -1,17 +1,16 @@
 //! A large table of words in one piece of memory, copied by sharing.
 //!
-//! [`FlatTable`] is for tables of which most entries are in use: an entry costs its four bytes and an access one load.
-//! A clone shares the memory, whatever its size; what either side changes from then on it keeps in a [`CowTable`] of
-//! its own, beside the shared memory. As soon as one side is gone, the other puts its changes into the memory with its
-//! next change and is as fast as before. So a fork that is made for a prediction costs what it changes, and a table
-//! without forks costs one check for each change.
+//! [`FlatTable`] is for tables with most entries in use: an entry costs its four bytes and an access one load. A clone
+//! shares the memory, for any size. Later changes of either side go to a [`CowTable`] of its own, beside the shared
+//! memory. Once one side is gone, the other moves its changes into the memory with its next change and is as fast as
+//! before. So a fork for a prediction costs its changes, and a table without forks costs one check per change.
 //!
 //! ```text
 //!  table ──► memory (owned, or a file mapped copy-on-write) ◄── clone
 //!    └─► changes since the clone        changes since the clone ◄─┘
 //! ```
 //!
-//! Words are little-endian in memory, as they are in a file.
+//! Words are little-endian in memory, as in a file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use memmap2::MmapMut;
 use crate::cow_table::CowTable;
 use crate::footprint;
 
-/// Memory that a table is made of, such as a private mapping of a file: what is written to it is seen in here alone.
+/// Memory of a table, such as a private mapping of a file: writes to it are not visible elsewhere.
 pub trait TableMemory: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
 impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> TableMemory for M {}
@@ -111,7 +110,7 @@ impl FlatTable {
         }
     }
 
-    /// All words, if nobody shares them: for changes of many.
+    /// All words, if they are not shared: for changes of many.
     #[inline]
     pub(crate) fn own(&mut self) -> Option<&mut [[u8; WORD_BYTES]]> {
         if !self.changes.is_empty() {
@@ -129,11 +128,11 @@ impl FlatTable {
         }
     }
 
-    /// Hands out all words in order, as the bytes that [`in_memory`](Self::in_memory) takes, in pieces of at most
+    /// Passes all words to `sink` in order, as the bytes for [`in_memory`](Self::in_memory), in pieces of at most
     /// [`PIECE_BYTES`].
     ///
     /// # Errors
-    /// What `sink` says.
+    /// Those of `sink`.
     pub(crate) fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut changed = Vec::new();
         let pieces = self.memory.words().chunks(PIECE_BYTES / WORD_BYTES);

@@ -1,15 +1,15 @@
-//! How much memory devices take at most: known from a profile's parameters, before anything is built.
+//! Upper bounds of devices' memory, from a profile's parameters, before a device is built.
 //!
-//! Each kind of model adds up its tables, as large as they can become, with the sizes from here. The sums saturate:
-//! what does not fit 64 bits fits no machine either. A test builds devices under a counting allocator and compares.
+//! Each kind of model adds up the full sizes of its tables, with the sizes from here. The sums saturate: a size beyond
+//! 64 bits fits no machine either. A test builds devices under a counting allocator and compares.
 
 /// A device without tables: its properties, name, queues and statistics, and room for them to grow with a few requests.
 pub(crate) const DEVICE_BYTES: u64 = 8 << 10;
 
-/// What an allocation may take besides its contents, rounding included.
+/// Overhead of an allocation, rounding included.
 const ALLOCATION_BYTES: u64 = 32;
 
-/// A profile's text is kept as it is, and what was read from it (rows, curves, zones) takes a few times as much.
+/// A profile's text is kept, and its parsed form (rows, curves, zones) takes a few times as much.
 pub(crate) const TEXT_FACTOR: u64 = 16;
 
 /// An array of that many values that was allocated at once or has grown to that length.

@@ -39,8 +39,8 @@ impl Load {
     }
 }
 
-/// What a listing shows of a device: 128 KiB in sequence and 4 KiB anywhere, both at depth 32. `None` where a fresh
-/// device refuses such requests or has nothing to read.
+/// A device's rates in a listing: 128 KiB sequential and 4 KiB random, both at depth 32. `None` where a fresh device
+/// refuses such requests or has nothing to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes per second of sequential reads.

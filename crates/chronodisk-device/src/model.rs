@@ -2,13 +2,13 @@
 
 use chronodisk_sim::{Completion, Nanos, Request};
 
-/// No request arrives after this: 18 years.
+/// Latest arrival: 18 years.
 ///
-/// It is half of what the finest clock of a model holds: a disk counts sixteenths of a nanosecond in 64 bits (36
-/// years), so that requests which arrive last still have as long to complete.
+/// It is half the range of the finest clock of a model: a disk counts sixteenths of a nanosecond in 64 bits (36 years),
+/// so that the last arrivals have as long to complete.
 pub const LATEST_ARRIVAL: Nanos = Nanos::from_nanos(1 << 59);
 
-/// What a host can ask a device about itself.
+/// Properties of a device that a host can query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Name of the profile that made it.
@@ -25,15 +25,15 @@ pub struct DeviceInfo {
     pub discard_unit_sectors: Option<u32>,
     /// Whether the medium turns.
     pub rotational: bool,
-    /// Its zones, if it has to be written in zones; only then may it be asked for [what is for
-    /// zones](chronodisk_sim::Op::is_for_zones).
+    /// Its zones, if it must be written in zones; only then may it receive [zone
+    /// operations](chronodisk_sim::Op::is_for_zones).
     pub zones: Option<ZoneLayout>,
 }
 
-/// Zones of equal size, each of which is written from its beginning on and reset as a whole.
+/// Zones of equal size, each written from its beginning on and reset as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneLayout {
-    /// From the beginning of a zone to that of the next, in sectors of 512 bytes.
+    /// Distance between the beginnings of neighbouring zones, in sectors of 512 bytes.
     pub size_sectors: u64,
     /// Sectors of a zone that can be written, from its beginning on.
     pub capacity_sectors: u64,
@@ -43,24 +43,22 @@ pub struct ZoneLayout {
     pub most_active: u32,
 }
 
-/// A device: fed requests, it says when they complete.
+/// A device: it receives requests and returns their completions.
 ///
 /// A device that serves in order of arrival needs only a [`Service`](crate::Service) and is a
 /// [`QueuedDevice`](crate::QueuedDevice).
 ///
-/// Pure and infallible: requests are validated before they get here. The rules that every
-/// implementation keeps are those of the project's design, and the module `contract` (a feature of
-/// that name) checks them:
+/// Pure and infallible: requests are validated before they get here. Every implementation keeps the rules of the
+/// project's design, checked by the module `contract` (a feature of that name):
 ///
-/// 1. *Arrival.* A request arrives at [`now`](Self::now), after all events already due there;
-///    several at one instant arrive in submission order.
-/// 2. *Non-anticipation.* Histories with equal arrivals before t have equal completions up to and
-///    including t.
+/// 1. *Arrival.* A request arrives at [`now`](Self::now), after all events already due there; several at one instant
+///   arrive in submission order.
+/// 2. *Non-anticipation.* Histories with equal arrivals before t have equal completions up to and including t.
 /// 3. *Stepping changes nothing.* Any sequence of steps gives the same completions.
-/// 4. *Conservation.* Every request gets exactly one completion, at least 1 ns after its arrival,
-///    within a bounded number of events.
-/// 5. *Bounds.* [`next_event`](Self::next_event) is never in the past, and is in the future after
-///    a step to now; nothing completes before [`completion_bound`](Self::completion_bound).
+/// 4. *Conservation.* Every request gets exactly one completion, at least 1 ns after its arrival, within a bounded
+///   number of events.
+/// 5. *Bounds.* [`next_event`](Self::next_event) is never in the past, and is in the future after a step to now;
+///   nothing completes before [`completion_bound`](Self::completion_bound).
 /// 6. *Drained* means nothing outstanding; background work may go on for ever, at bounded cost.
 /// 7. *Determinism.* Equal profile, seed and arrivals give equal completions.
 /// 8. *Fork.* Fork, speculate and drop leaves no trace.
@@ -74,15 +72,15 @@ pub trait DeviceModel: Send {
     /// Requests submitted and not yet completed.
     fn outstanding(&self) -> u32;
 
-    /// The request arrives at `now()`, after everything already due there; what follows without
-    /// delay happens in here. That instant is at most [`LATEST_ARRIVAL`].
+    /// The request arrives at `now()`, after everything already due there. Immediate consequences happen in this call.
+    /// The instant is at most [`LATEST_ARRIVAL`].
     fn submit(&mut self, request: Request);
 
     /// Next internal instant if nothing arrives; with background work it may never be `None`.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// No completion before this if nothing arrives: may be early, never late. `None` if nothing
-    /// is outstanding. After a step to now it is in the future, so that who waits for it gets on.
+    /// No completion before this if nothing arrives: may be early, never late. `None` if nothing is outstanding. After
+    /// a step to now it is in the future, so that a waiting caller makes progress.
     fn completion_bound(&self) -> Option<Nanos>;
 
     /// Runs events in (time, sequence) order; stops at the first instant that completes
@@ -105,7 +103,7 @@ pub trait Probe {
     fn gauge(&mut self, name: &str, unit: &str, value: f64);
 }
 
-/// Collects what `probe` tells, in its order; the name of a gauge ends with its unit in brackets.
+/// Collects the output of `probe`, in order; the name of a gauge ends with its unit in brackets.
 pub fn probed(probe: impl FnOnce(&mut dyn Probe)) -> Vec<(String, f64)> {
     let mut collected = Collected::default();
     probe(&mut collected);

@@ -1,8 +1,8 @@
-//! Quantities with units: what a profile's `"3.9 ms"` and the command line's `4GiB` mean.
+//! Quantities with units: a profile's `"3.9 ms"` and the command line's `4GiB`.
 //!
 //! A quantity is a decimal number and a unit, with or without a space between them. Conversion is exact: a value that
-//! is no whole number of the internal unit (nanoseconds, bytes, bytes per second, thousandths of a turn per minute)
-//! is refused, never rounded.
+//! is no whole number of the internal unit (nanoseconds, bytes, bytes per second, thousandths of a turn per minute) is
+//! refused, never rounded.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use chronodisk_sim::Nanos;
 
 /// Something that is written as a number with a unit.
 pub trait Quantity: Sized + Copy + PartialOrd + fmt::Display {
-    /// What a value looks like, for error messages: `a duration such as "3.9 ms"`.
+    /// Example of a value, for error messages: `a duration such as "3.9 ms"`.
     const EXPECTED: &'static str;
     /// The units, each with its size in the internal unit.
     const UNITS: &'static [(&'static str, u64)];
@@ -20,10 +20,10 @@ pub trait Quantity: Sized + Copy + PartialOrd + fmt::Display {
     /// From a count of the internal unit.
     fn from_count(count: u64) -> Self;
 
-    /// From text such as `"3.9 ms"`.
+    /// Parses text such as `"3.9 ms"`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what was expected.
+    /// A sentence with the problem and the value expected.
     fn parse(text: &str) -> Result<Self, String> {
         parse_quantity(text)
     }
@@ -136,11 +136,11 @@ impl fmt::Display for Rotation {
     }
 }
 
-/// A size in bytes from the command line: `4GiB`, `400 MB`; the bare letters `K`, `M`, `G` and `T` are binary units,
-/// as `qemu-img` and `mkfs` take them.
+/// Parses a size in bytes from the command line: `4GiB`, `400 MB`; the bare letters `K`, `M`, `G` and `T` are binary
+/// units, as in `qemu-img` and `mkfs`.
 ///
 /// # Errors
-/// A sentence that says what is wrong and what was expected; zero is no capacity.
+/// A sentence with the problem and the value expected; zero is no capacity.
 pub fn parse_capacity(text: &str) -> Result<u64, String> {
     const LETTERS: [(char, &str); 4] = [('K', "KiB"), ('M', "MiB"), ('G', "GiB"), ('T', "TiB")];
     let text = text.trim();
@@ -154,18 +154,18 @@ pub fn parse_capacity(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A duration from the command line: `100us`, `3.9 ms`, `2 s`.
+/// Parses a duration from the command line: `100us`, `3.9 ms`, `2 s`.
 ///
 /// # Errors
-/// A sentence that says what is wrong and what was expected.
+/// A sentence with the problem and the value expected.
 pub fn parse_duration(text: &str) -> Result<Nanos, String> {
     Nanos::parse(text)
 }
 
-/// A transfer rate from the command line: `100MB/s`.
+/// Parses a transfer rate from the command line: `100MB/s`.
 ///
 /// # Errors
-/// A sentence that says what is wrong and what was expected; zero is no rate.
+/// A sentence with the problem and the value expected; zero is no rate.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     match Rate::parse(text)? {
         Rate(0) => Err(format!("a rate of zero; expected {}", Rate::EXPECTED)),
@@ -190,7 +190,7 @@ pub fn number_and_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// A number without sign and a unit: what [`Quantity::parse`] does unless a quantity does more.
+/// Parses a number without sign and a unit: the default of [`Quantity::parse`].
 pub(crate) fn parse_quantity<T: Quantity>(text: &str) -> Result<T, String> {
     parse_count(text, T::EXPECTED, T::UNITS, T::LARGEST).map(T::from_count)
 }

@@ -1,12 +1,12 @@
 //! Devices that serve requests in order of arrival on one or more channels.
 //!
-//! [`QueuedDevice`] is the whole of [`DeviceModel`] for such a device: one queue, N channels (or as many as there are
-//! requests), completions in order of their instants. What the particular device adds is a [`Service`]: how long a
-//! request that gets its channel now keeps it. A device that chooses among waiting requests, has background work or
-//! preempts is no queued device and implements [`DeviceModel`] itself.
+//! [`QueuedDevice`] is the complete [`DeviceModel`] of such a device: one queue, N channels (or one per request),
+//! completions in order of their instants. A [`Service`] adds the particular device: the time for which a request
+//! occupies its channel. A device that chooses among waiting requests, has background work or preempts implements
+//! [`DeviceModel`] itself.
 //!
-//! Because the order is that of arrival and a service looks at nothing but the past, the instant at which a request
-//! ends is known when it arrives; the only events are completions.
+//! Because of the order of arrival, and because a service depends only on the past, the instant of a request's end is
+//! known at its arrival; the only events are completions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,10 +16,10 @@ use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, Stat
 
 use crate::{DeviceInfo, DeviceModel, Probe};
 
-/// What a particular device does with a request once a channel is free for it.
+/// Service of a particular device, once a channel is free for a request.
 ///
-/// The service sees every request once, in order of arrival, and may keep state between them (an arm's position, a
-/// bus that is busy); cloning it is what a fork does.
+/// The service sees every request once, in order of arrival, and may keep state between them (an arm's position, a busy
+/// bus); a fork clones it.
 pub trait Service: Clone + Send + 'static {
     /// The instant at which `request`, which gets its channel at `start`, leaves the device.
     ///
@@ -149,7 +149,7 @@ impl Channels {
     }
 }
 
-/// What has been asked of the device so far; a request counts in full once it has arrived.
+/// Requests to the device so far; a request counts in full once it has arrived.
 #[derive(Clone, Debug, Default)]
 struct QueueStatistics {
     requests: [u64; Op::ALL.len()],

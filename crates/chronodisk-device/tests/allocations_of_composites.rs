@@ -46,7 +46,7 @@ fn the_steady_state_allocates_nothing() {
         let mut stream = RandomStream::new(1, "allocations", "requests");
         let mut completed = Vec::with_capacity(64);
         serve(device.as_mut(), &mut stream, 5_000, &mut completed);
-        // A new record of what is held at once may come late and rarely; what a request costs would be in every round.
+        // A new maximum of memory may come late and rarely; a cost per request would be in every round.
         let mut round = || {
             let before = allocations();
             serve(device.as_mut(), &mut stream, 1_000, &mut completed);

@@ -1,8 +1,7 @@
-//! No circle of imports crosses folders: where files of two folders import each other, in a loop of any length, neither
+//! No circle of imports crosses folders: if files of two folders import each other, in a loop of any length, neither
 //! can be read or changed without the other.
 //!
-//! Only `use` declarations count. What a file imports from the modules around it is not followed: they hand on what
-//! lies below them.
+//! Only `use` declarations count. Re-exports by parent modules are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use chronodisk_device::{BuildOptions, LATEST_ARRIVAL, Profile};
 use chronodisk_sim::{Nanos, Op, Request};
 
-/// Far more than anything takes, far less than what is left of time.
+/// Far longer than any request, far shorter than the remaining time.
 const LONGEST: Nanos = Nanos::from_secs(3_600);
 
 #[test]

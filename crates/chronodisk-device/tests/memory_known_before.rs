@@ -1,4 +1,4 @@
-//! What a device takes of memory is never more than its profile says beforehand.
+//! A device's memory never exceeds its profile's bound.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use chronodisk_device::{BuildOptions, Profile};
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 use proptest::prelude::*;
 
-/// Counts what the present thread has allocated and not given back.
+/// Counts the present thread's unreleased allocations.
 struct Counting;
 
 thread_local! {
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What requests that were under way at once leave behind: queues that have grown. It comes on top of what is said.
+/// Grown queues after concurrent requests, in addition to the bound.
 const UNDER_WAY_BYTES: u64 = 64 << 10;
 
 fn assert_within([built, worked, said]: [u64; 3], what: &str) {
@@ -57,7 +57,7 @@ fn assert_within([built, worked, said]: [u64; 3], what: &str) {
     assert!(within, "{what}: {built} B built, {worked} B after work, {said} B said");
 }
 
-/// What profile and device take, after building and after some work, and what was said beforehand.
+/// Memory of profile and device, after building and after some work, and its bound.
 fn measure(text: &str, capacity_bytes: Option<u64>) -> [u64; 3] {
     let in_use = || IN_USE_BYTES.with(Cell::get);
     let before = in_use();
@@ -92,7 +92,7 @@ fn measure(text: &str, capacity_bytes: Option<u64>) -> [u64; 3] {
 fn no_builtin_profile_takes_more_than_it_says() {
     for builtin in Profile::builtin() {
         let profile = Profile::find(&builtin.name).unwrap();
-        // What big tables take is a matter of arithmetic, and not of this test's time.
+        // Big tables are a matter of arithmetic, and too slow for this test.
         if profile.memory_bytes_max(&BuildOptions::default()).unwrap() > 1 << 30 {
             continue;
         }
@@ -241,7 +241,7 @@ fn flash() -> impl Strategy<Value = Flash> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The tolerance: what is said is at most four times what is built, and 4 MiB.
+    /// The tolerance: the bound is at most four times the built size, and 4 MiB.
     #[test]
     fn no_flash_drive_takes_more_than_it_says(flash in flash()) {
         let (text, _) = flash.profile();

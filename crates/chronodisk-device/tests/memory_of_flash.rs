@@ -1,4 +1,4 @@
-//! What a flash drive's tables take, by its spare space and its options.
+//! Memory of a flash drive's tables, by its spare space and its options.
 
 mod counting;
 
@@ -8,7 +8,7 @@ use counting::bytes;
 
 const UNIT_BYTES: u64 = 4_096;
 
-/// What a drive of a terabyte may take: for each unit, and besides.
+/// Limit of a terabyte drive: per unit, and in addition.
 fn limit_of(units: u64) -> u64 {
     units * 33 / 4 + 16_000_000
 }
@@ -51,7 +51,7 @@ fn taken_by(profile: &Profile) -> (u64, u64) {
     (bytes() - before, units)
 }
 
-/// One test, because what the others hold at the same time would be counted too.
+/// One test, because memory of concurrent tests would be counted too.
 #[test]
 fn tables_take_at_most_8_25_bytes_a_unit_and_16_mb_a_terabyte() {
     any_spare_does();
@@ -60,7 +60,7 @@ fn tables_take_at_most_8_25_bytes_a_unit_and_16_mb_a_terabyte() {
 }
 
 fn any_spare_does() {
-    // Spare of 7, 12, 20 and 28 % of what the host sees, and of 28 % of the flash.
+    // Spare of 7, 12, 20 and 28 % of the host's capacity, and of 28 % of the flash.
     for slots_percent in [107, 112, 120, 128, 139] {
         let profile = terabyte(slots_percent, &[]);
         let (taken, units) = taken_by(&profile);
@@ -98,7 +98,7 @@ fn no_option_takes_more() {
         ("any order", &[("release = \"in-order\"", "release = \"any-order\"")]),
     ];
     for (name, changes) in options {
-        // What is to have one bit in a cell needs room besides.
+        // An SLC region needs additional room.
         let slots_percent = if name == "slc-cache" { 128 } else { 112 };
         let (taken, units) = taken_by(&terabyte(slots_percent, changes));
         let limit = limit_of(units);

@@ -39,7 +39,7 @@ fn every_profile_meets_what_was_published_of_its_device() {
     assert!(referenced >= 15, "{referenced} profiles have published figures");
 }
 
-/// The listing shows rates that were measured before, so that nobody waits for it.
+/// The listing shows rates measured in advance, so that it needs no time.
 fn the_listed_rates_are_these(measured: Vec<(&str, &Summary)>) {
     let line = |name: &str| {
         let summary = measured.iter().find(|entry| entry.0 == name).unwrap().1;

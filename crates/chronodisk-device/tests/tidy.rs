@@ -1,6 +1,6 @@
-//! What a compiler does not check about the sources: their size, the direction of dependencies, that some crates hold
-//! no clock and no socket (`sim`, `device`, `trace`, `store`, `squash`), and that the tests which a document names
-//! exist.
+//! Properties of the sources that a compiler does not check: size, direction of dependencies, absence of clocks and
+//! sockets from some crates (`sim`, `device`, `trace`, `store`, `squash`), and the existence of tests named in a
+//! document.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const BANNED_DEPENDENCIES: [&str; 16] = [
     "tokio",
 ];
 
-/// What their sources may not name, each with the reason.
+/// Words banned from their sources, each with the reason.
 const BANNED_WORDS: [(&str, &str); 12] = [
     ("std::time", "time is handed in, as Nanos"),
     ("Instant::now", "time is handed in, as Nanos"),
@@ -252,7 +252,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = String> {
     section.lines().filter_map(name).collect::<Vec<_>>().into_iter()
 }
 
-/// What a crate may not name whose results depend on nothing but its input.
+/// Banned words in a crate with results that depend on nothing but its input.
 fn impure(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, number) in text.lines().zip(1..) {

@@ -1,37 +1,38 @@
-//! How long a program would have taken if its device were some times as fast, from what it did on the device as it is.
+//! Predicts a program's run time on a device that is R times as fast, from its events on the present device.
 //!
-//! While the device is busy with a request of the program's, the program gets 1/R of the time. Two estimates of its
-//! virtual time are kept beside each other, from the same events:
+//! While the device is busy with a request of the program, the program gets 1/R of the time. Two estimates of its
+//! virtual time are computed from the same events:
 //!
-//! - *By debt.* Virtual time advances with real time, except while the device is busy. Then, while something is
-//!   runnable, it advances and debt grows by what the device should have done meanwhile; while nothing is runnable,
-//!   debt is paid with virtual time still, and afterwards time counts 1/R. Debt that is left when the device has
-//!   nothing to do any more is dropped, and reported as unpaid: its requests would have been done before, and nobody
-//!   would have noticed. But a thread that the last completion woke has waited for it, and would have gone on sooner.
-//!   What it has waited too long is owed to it, and is debt again as soon as the device is busy.
-//! - *By request.* While the device is busy and nothing is runnable, virtual time stands still, and each completion
-//!   that the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
+//! - *By debt.* Virtual time follows real time while the device is idle. While the device is busy and a thread is
+//!   runnable, virtual time also follows real time, and debt grows by the work that the faster device would have done.
+//!   While the device is busy and no thread is runnable, debt is paid first: virtual time stands still. Afterwards time
+//!   counts 1/R. Debt left when the device becomes idle is dropped and reported as unpaid: the faster device would have
+//!   finished its requests earlier, unnoticed. The exception is a thread that the last completion woke. It waited for
+//!   that request and would have continued earlier, so its excess wait is owed and becomes debt when the device is next
+//!   busy.
+//! - *By request.* While the device is busy and no thread is runnable, virtual time stands still. A completion that may
+//!   end the program's wait lifts virtual time to the request's issue plus 1/R of its latency.
 //!
-//! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both
-//! ways of counting are followed until then. A thread that waits for events goes on for a moment when its timer ticks,
-//! and has waited for the device all the same. So what the device would have been faster by is taken back when the
-//! completion wakes the thread, as far as waits of that thread counted in full. A sleep of another thread stays in
-//! full: whether the program has waited for that thread is not known.
+//! A wait that no completion ended, such as a sleep, counts in full in both estimates. The cause is known only when the
+//! wait ends, so both ways of counting are followed until then. A thread that waits for events also runs briefly at its
+//! timer's ticks, although it waits for the device. When a completion wakes such a thread, the device's gain is taken
+//! back from that thread's waits that counted in full. Sleeps of other threads stay in full: a dependence of the
+//! program on them is not known.
 //!
-//! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
-//! for the time in which the device was busy beside something else.
+//! The band around the estimates subtracts the unpaid debt at its lower end. Its upper end counts every sleep in full.
+//! A margin at both ends covers the time in which the device was busy beside other activity.
 //!
-//! Threads of the kernel that work for the program, such as write-back's, can't be frozen. What they compute while the
-//! program waits counts as if the program computed, but ends no wait of the program's. While the program is frozen, it
-//! counts for the upper end of the band only: whether the program waits for it later is not known.
+//! Kernel threads that work for the program, such as write-back, can't be frozen. Their computing counts as the
+//! program's while the program waits, but ends no wait. While the program is frozen it counts only for the upper end of
+//! the band: a later wait for it is not known.
 //!
-//! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if
-//! need be. So it is while whoever freezes it has the processors of all threads that would run. Such a credit is given
-//! back at the next wait or when the device has nothing to do any more.
-//! [`Dilation::wish`] says when to freeze and when to thaw, which keeps the debt small.
+//! While the program is frozen, virtual time stands still. If the device is busy then, debt falls, below zero if
+//! necessary. The same holds while the supervisor occupies the processors of all runnable threads. Such a credit is
+//! returned at the next wait or when the device becomes idle.
+//! [`Dilation::wish`] tells when to freeze and when to thaw, which keeps the debt small.
 //!
-//! What is deliberately absent: who freezes, and who observes. Times come with the events, integers of nanoseconds;
-//! sums are kept in 2^-32 ns, so that rounding does not add up.
+//! Freezing and observing are not part of this module. Events carry their times in integer nanoseconds. Sums are kept
+//! in 2^-32 ns, so that rounding errors do not add up.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -39,10 +40,10 @@ use chronodisk_sim::Nanos;
 
 use crate::real::median::RunningQuantile;
 
-/// How many times as fast a device would be, at least once.
+/// Speed-up factor of a device, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speedup {
-    /// What is left of a nanosecond, in 2^-32 ns.
+    /// 1/R, in units of 2^-32.
     inverse: i64,
 }
 
@@ -68,7 +69,7 @@ impl Speedup {
     }
 }
 
-/// Which way a request's data go; what moves none counts as a write.
+/// Direction of a request's data. Requests without data count as writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the device.
@@ -82,18 +83,18 @@ pub enum Direction {
 pub enum Wake {
     /// A request of the program's has completed.
     Completion,
-    /// A timer, another process, or whatever else the device has nothing to do with.
+    /// Any other cause, such as a timer or another process.
     Other,
 }
 
-/// What has happened to the program or to its device.
+/// An event of the program or of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The device has got a request of the program's.
+    /// The device received a request of the program.
     Issued {
-        /// Tells it apart from the others in flight.
+        /// Distinguishes it from other requests in flight.
         id: u64,
-        /// Which way its data go.
+        /// Direction of its data.
         direction: Direction,
     },
     /// The device has completed it.
@@ -101,46 +102,46 @@ pub enum Event {
         /// As issued.
         id: u64,
     },
-    /// Something of the program runs or waits for a processor only, where nothing did.
+    /// At least one of the program's threads runs or waits only for a processor; before, none did.
     Runnable(Wake),
-    /// A thread goes on that was blocked since that instant, and no completion ended its wait.
+    /// A thread that was blocked since `since` continues. No completion ended its wait.
     Slept {
         /// When it blocked.
         since: Nanos,
     },
-    /// A thread goes on because its timer ticked, and nothing else runs. It also waits for other events, and may do so
+    /// A thread continues because its timer ticked, and nothing else runs. It also waits for other events and may block
     /// again at once.
     Ticked,
-    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable.
+    /// A completion woke a thread that was blocked since `since`. Other threads may have been runnable.
     Woken {
         /// When it blocked.
         since: Nanos,
     },
-    /// A completion has woken a thread that had waited for it before it last blocked, too: timers only made it go on
-    /// for moments.
+    /// A completion woke a thread that had already waited for it before it last blocked: timers only let it run briefly
+    /// in between.
     KeptWaiting {
         /// When it began to wait.
         since: Nanos,
         /// When it last blocked.
         blocked: Nanos,
     },
-    /// Nothing of the program runs or waits for a processor any more; also because it was frozen.
+    /// No thread of the program runs or waits for a processor any more. Also sent when the program was frozen.
     Blocked,
     /// The program was told to stop.
     Frozen,
     /// The program was told to go on.
     Thawed,
-    /// Whoever freezes and thaws has taken the processors of all threads that are runnable.
+    /// The supervisor has taken the processors of all runnable threads.
     Preempted,
-    /// A thread that is runnable has a processor again, or waits for one that somebody else has.
+    /// A runnable thread has a processor again, or waits for a processor that another program uses.
     Resumed,
-    /// A thread of the kernel that works for the program runs or waits for a processor only.
+    /// A kernel thread that works for the program runs, or waits only for a processor.
     Helped,
-    /// None does any more.
+    /// No such kernel thread runs any more.
     Unhelped,
 }
 
-/// What a prediction is made with.
+/// Options of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DilationOptions {
     /// Factor for reads.
@@ -149,10 +150,10 @@ pub struct DilationOptions {
     pub writes: Speedup,
     /// Whether [`Dilation::wish`] ever asks to freeze.
     pub freezes: bool,
-    /// Most debt before the program is frozen.
+    /// Debt at which the program is frozen, at most.
     pub quantum_max: Nanos,
-    /// What a program takes to go on after it was thawed, which is not its time; at most so much, and only until
-    /// something is runnable.
+    /// Upper bound of a thawed program's delay before it runs, which is not its own time. The allowance ends when a
+    /// thread becomes runnable.
     pub thaw_cost: Nanos,
 }
 
@@ -169,44 +170,43 @@ impl Default for DilationOptions {
     }
 }
 
-/// Freezing is worth its cost only if a quarter of what half of the requests gain is at least this. Each freeze
-/// and thaw moves virtual time by 0.1 to 0.2 ms. On two processors, R = 2, a computing thread beside a reader of
-/// 1 ms was 22 % off with freezing at a quarter of 1 ms and 5 % without; four requests of 80 us at a time were
-/// 197 % off with freezing at 20 us.
+/// Lower limit for a quarter of the median gain per request: below it, freezing costs more than it corrects. Each
+/// freeze and thaw moves virtual time by 0.1 to 0.2 ms. On two processors, R = 2, a computing thread beside a reader of
+/// 1 ms was 22 % off with freezing at a quarter of 1 ms and 5 % without; four requests of 80 us at a time were 197 %
+/// off with freezing at 20 us.
 pub const QUANTUM_MIN: Nanos = Nanos::from_micros(500);
 
-/// Most debt before the program is frozen, unless the user says otherwise. Each freeze and thaw costs the program's
-/// threads 0.05 to 0.1 ms that a faster device would not, so few long ones are nearer the truth than many short ones.
-/// On two processors, a computing thread beside a reader, R = 2, requests of 10 ms: 2.2 % off at 2 ms, and 5.5 to
-/// 7.6 % at 1 ms. Longer ones bring more threads into another order: four event loops on one channel of 5 ms, R = 5,
-/// without any cost of freezing, are 0.7 % off at 2 ms and 2.5 % at 4 ms (`tests/dilation_programs.rs`).
+/// Default of [`DilationOptions::quantum_max`]. Each freeze and thaw costs the program's threads 0.05 to 0.1 ms that a
+/// faster device would not, so few long freezes are more accurate than many short ones. On two processors, a computing
+/// thread beside a reader, R = 2, requests of 10 ms: 2.2 % off at 2 ms, and 5.5 to 7.6 % at 1 ms. Longer quanta change
+/// the order of more threads: four event loops on one channel of 5 ms, R = 5, without any cost of freezing, are 0.7 %
+/// off at 2 ms and 2.5 % at 4 ms (`tests/dilation_programs.rs`).
 pub const QUANTUM_MAX: Nanos = Nanos::from_millis(2);
 
-/// The same where requests are short: at least so much of it is used, and otherwise a quarter of the latency of half of
-/// the requests. At 1.75 times the latency, four synthetic threads were 27 % off.
+/// Quantum for devices with short requests: at least this much, otherwise a quarter of the median latency. At 1.75
+/// times the latency, four synthetic threads were 27 % off.
 const QUANTUM_OF_SHORT: Nanos = Nanos::from_millis(1);
 
-/// What goes on when a timer ticks is over sooner than this, and what lasts longer is work: in a virtual machine under
-/// QEMU, half of the ticks took 0.14 ms, and one in ten more than 0.23 ms.
+/// Longest run of a thread after a timer's tick that does not count as work. In a virtual machine under QEMU, half of
+/// the ticks took 0.14 ms, and one in ten more than 0.23 ms.
 const TICK_MAX: Nanos = Nanos::from_micros(400);
 
-/// By how much of the virtual time low and high are moved apart where the device is busy beside something else: on a
-/// faster device, what several threads do happens in another order. Found with synthetic programs
-/// (`tests/dilation_programs.rs`).
+/// Margin of the band, as a share of the virtual time in which the device was busy beside other activity: on a faster
+/// device, several threads run in another order. Found with synthetic programs (`tests/dilation_programs.rs`).
 const MARGIN_PER_CENT: i128 = 3;
 
-/// What the supervisor is to do.
+/// Next action of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Nothing, but look again at this instant, if nothing happens before.
+    /// None, but look again at this instant if nothing happens before.
     Nothing(Option<Nanos>),
     /// Freeze the program.
     Freeze,
-    /// Let it go on.
+    /// Thaw the program.
     Thaw,
 }
 
-/// What has been found.
+/// Result of a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prediction {
     /// Real time, from the beginning.
@@ -219,23 +219,23 @@ pub struct Prediction {
     pub unpaid: Nanos,
     /// Lower end of the band: the lesser estimate, without the unpaid debt.
     pub low: Nanos,
-    /// Upper end: the greater estimate, or what it would be if all sleeps had been in full.
+    /// Upper end: the greater estimate, or virtual time with every sleep in full if that is more.
     pub high: Nanos,
     /// Real time in which the device was busy with a request of the program's.
     pub busy: Nanos,
     /// Real time for which the program was frozen.
     pub frozen: Nanos,
-    /// How often it was.
+    /// Number of freezes.
     pub freezes: u64,
-    /// Real time in which who freezes and thaws had the processors of all threads that were runnable.
+    /// Real time in which the supervisor occupied the processors of all runnable threads.
     pub preempted: Nanos,
-    /// Real time for which threads of the kernel computed for the program while it waited and the device was busy.
+    /// Real time in which kernel threads computed for the program while it waited and the device was busy.
     pub helped: Nanos,
     /// Requests that completed.
     pub requests: u64,
     /// Waits that no completion ended while the device was busy.
     pub other_waits: u64,
-    /// Real time of those.
+    /// Real time of these waits.
     pub other_wait_time: Nanos,
 }
 
@@ -250,7 +250,7 @@ struct InFlight {
     ceiling: i128,
 }
 
-/// The request after which the device had nothing to do.
+/// The last request before the device became idle.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     issued: Nanos,
@@ -263,20 +263,20 @@ struct Last {
 struct Account {
     by_debt: i128,
     by_request: i128,
-    /// Virtual time by which the device is behind; below zero for a credit.
+    /// Virtual time by which the device lags. Negative for a credit.
     debt: i128,
     unpaid: i128,
-    /// When the device last began to be busy, virtual time by debt then, and debt that came from before.
+    /// Start of the last busy period, virtual time by debt at that instant, and debt carried over.
     busy_from: (Nanos, i128, i128),
-    /// When the device last had nothing to do: debt that was left, by how much less than real time virtual time had
-    /// advanced while it was busy, and what of the debt is owed.
+    /// When the device last became idle: remaining debt.
     left: i128,
+    /// Real minus virtual time of the last busy period.
     saved: i128,
+    /// Part of `left` that is carried into the next busy period.
     owed: i128,
-    /// By how much less than the last request's latency virtual time by request had advanced when it completed.
+    /// The last request's latency, less the virtual time by request that it took.
     saved_by_request: i128,
-    /// Of waits in full while the device was last busy: debt from them, their time, and what of both estimates was
-    /// taken back.
+    /// Waits in full during the last busy period: their debt, their time, and the parts taken back from both estimates.
     full_debt: i128,
     full_time: i128,
     refunded: i128,
@@ -284,7 +284,7 @@ struct Account {
 }
 
 impl Account {
-    /// The program's time passes in full.
+    /// Time passes for the program in full.
     fn run(&mut self, time: i128, busy: Option<i128>) {
         self.by_debt += time * i128::from(NANO);
         self.by_request += time * i128::from(NANO);
@@ -293,7 +293,7 @@ impl Account {
         }
     }
 
-    /// The program waits, and not for a completion.
+    /// Time passes in a wait for something other than a completion.
     fn wait_in_full(&mut self, time: i128, busy: Option<i128>) {
         self.run(time, busy);
         if let Some(inverse) = busy {
@@ -302,30 +302,30 @@ impl Account {
         }
     }
 
-    /// The program waits, and a thread of the kernel computes for it. A credit comes back here, as in any wait.
+    /// Time passes in a wait while a kernel thread computes for the program. A credit is returned here, as in any wait.
     fn help(&mut self, time: i128, busy: Option<i128>) {
         self.by_debt -= self.debt.min(0);
         self.debt = self.debt.max(0);
         self.run(time, busy);
     }
 
-    /// The program stands still, and not by itself.
+    /// Time passes while the program is stopped from outside.
     fn stand(&mut self, time: i128, busy: Option<i128>) {
         if let Some(inverse) = busy {
             self.debt -= time * inverse;
         }
     }
 
-    /// The program waits, for a completion as it seems.
+    /// Time passes in a wait that a completion is expected to end.
     fn wait(&mut self, time: i128, busy: Option<i128>) {
         let Some(inverse) = busy else { return self.run(time, None) };
         let paid = (time * inverse).min(self.debt.max(0));
-        // A credit comes back here.
+        // A credit is returned here.
         self.by_debt += time * inverse - paid - self.debt.min(0);
         self.debt = self.debt.max(0) - paid;
     }
 
-    /// The device has something to do again.
+    /// The device becomes busy.
     fn begin_busy(&mut self, now: Nanos) {
         let owed = std::mem::take(&mut self.owed);
         self.debt += owed;
@@ -334,7 +334,7 @@ impl Account {
         (self.refunded, self.refunded_by_request) = (0, 0);
     }
 
-    /// The device has nothing to do any more. What was owed before still is, as far as it was not paid.
+    /// The device becomes idle. Owed time that was not paid stays owed.
     fn settle(&mut self, now: Nanos) {
         self.left = self.debt.max(0);
         self.unpaid += self.left;
@@ -347,15 +347,15 @@ impl Account {
         self.unpaid -= self.owed;
     }
 
-    /// By how much virtual time has advanced too far while the device was last busy, for a thread whose wait would have
-    /// been shorter by this. It is no more than the debt that was left.
+    /// Excess of virtual time over the last busy period, for a thread whose wait would have been shorter by `sooner`.
+    /// At most the debt that was left.
     fn too_long(&self, sooner: i128) -> i128 {
         let (.., before) = self.busy_from;
         (before + sooner - self.saved).clamp(0, self.left)
     }
 
-    /// A thread that the last completion woke would have waited so much less. That is taken back from waits in full, up
-    /// to `most_back`, and the rest is owed.
+    /// A thread that the last completion woke would have waited less by `sooner`. That is taken back from waits in
+    /// full, up to `most_back`, and the rest is owed.
     fn owe(&mut self, sooner: i128, most_back: i128) {
         let more = (self.too_long(sooner) - self.owed - self.refunded).max(0);
         let refund = more.min((self.full_debt.min(most_back) - self.refunded).max(0));
@@ -374,11 +374,11 @@ impl Account {
     }
 }
 
-/// Most virtual time: as by request, but whoever slept has slept in full, whatever else went on.
+/// Upper bound of virtual time: by request, but every sleep counts in full, regardless of other activity.
 #[derive(Clone, Debug, Default)]
 struct Ceiling {
     value: i128,
-    /// Its value at instants of late, and whether time counted from there on.
+    /// Its value at recent instants, and whether time counted from there on.
     history: VecDeque<(Nanos, i128, bool)>,
 }
 
@@ -386,7 +386,7 @@ impl Ceiling {
     /// Instants that are remembered. Of a longer sleep only the end counts.
     const HISTORY_MAX: usize = 1 << 16;
 
-    /// From `now` on, so much time passes, which counts or does not.
+    /// From `now` on, `time` passes and counts or does not.
     fn pass(&mut self, now: Nanos, time: i128, counts: bool) {
         if self.history.len() == Ceiling::HISTORY_MAX {
             self.history.pop_front();
@@ -405,34 +405,35 @@ impl Ceiling {
     }
 }
 
-/// Follows a program.
+/// Follows a program's events and predicts its run time.
 #[derive(Clone, Debug)]
 pub struct Dilation {
     options: DilationOptions,
     began: Nanos,
     now: Nanos,
     runnable: bool,
-    /// Since when, if a timer's tick may be all that goes on.
+    /// Start of the present run, if it may be only a timer's tick.
     ticks_since: Option<Nanos>,
     frozen: bool,
     preempted: bool,
     helped: bool,
-    /// What is left of the time in which a thawed program goes on.
+    /// Rest of `thaw_cost` since the last thaw.
     thawing: Nanos,
     in_flight: HashMap<u64, InFlight>,
     in_flight_by_direction: [u64; 2],
-    /// As long as the device has nothing to do.
+    /// The last request, while the device is idle.
     last: Option<Last>,
     account: Account,
     ceiling: Ceiling,
-    /// Real time in which the device was busy and something else went on, so that the order of things may be another.
+    /// Real time in which the device was busy beside other activity, so that the order of events may differ.
     overlapped: Nanos,
-    /// The account in which the present wait counts in full, with the real time of the wait in which the device was
+    /// The account in which the present wait counts in full, and the real time of that wait in which the device was
     /// busy.
     waiting: Option<(Account, Nanos)>,
-    /// What half of the requests of late would at least be sooner: (R - 1) times their latency, of those that would be.
+    /// Running median of (R - 1) times the latency, over requests that the faster device shortens: a lower bound of
+    /// their gain.
     gain: RunningQuantile,
-    /// The latency of half of them.
+    /// Running median of their latency.
     latency: RunningQuantile,
     prediction: Prediction,
 }
@@ -466,8 +467,8 @@ impl Dilation {
         dilation
     }
 
-    /// Something happens. An instant before the last one counts as that one: events of several processors may overtake
-    /// each other.
+    /// Handles an event. Instants never decrease: an earlier one counts as the last one, since events of several
+    /// processors may overtake each other.
     pub fn event(&mut self, at: Nanos, event: Event) {
         self.tick(at);
         match event {
@@ -493,7 +494,7 @@ impl Dilation {
             Event::Frozen if !self.frozen => {
                 self.frozen = true;
                 self.prediction.freezes += 1;
-                // Whatever ends the wait now, it is not seen.
+                // The end of this wait is not observed while the program is frozen.
                 self.end_wait(Wake::Completion);
             }
             Event::Thawed if self.frozen => {
@@ -509,7 +510,7 @@ impl Dilation {
         }
     }
 
-    /// Time passes until this instant.
+    /// Advances time to this instant.
     pub fn tick(&mut self, at: Nanos) {
         let thawed = at.min(self.now + self.thawing);
         if !self.runnable && thawed > self.now {
@@ -586,7 +587,7 @@ impl Dilation {
     }
 
     fn completed(&mut self, id: u64) {
-        // What was issued before the program began is none of its requests.
+        // Requests issued before the program began are not its own.
         let Some(request) = self.in_flight.remove(&id) else { return };
         self.in_flight_by_direction[request.direction as usize] -= 1;
         self.prediction.requests += 1;
@@ -618,13 +619,12 @@ impl Dilation {
         }
     }
 
-    /// Of both ways of counting the present wait, if there is one.
+    /// Both accounts of the present wait, if there is one.
     fn accounts(&mut self) -> impl Iterator<Item = &mut Account> {
         [Some(&mut self.account), self.waiting.as_mut().map(|(full, _)| full)].into_iter().flatten()
     }
 
-    /// Had the device been faster, the thread would have waited less: by what its request would have been sooner, but
-    /// not by more than it has waited.
+    /// A faster device would have shortened this thread's wait by the request's gain, at most by the whole wait.
     fn woken(&mut self, since: Nanos, blocked: Nanos) {
         let Some(Last { issued, completed, inverse }) = self.last else { return };
         let nanos = |from: Nanos| i128::from(completed.saturating_sub(from).as_nanos());
@@ -637,7 +637,7 @@ impl Dilation {
         });
     }
 
-    /// From here on both ways of counting are followed, unless the program is frozen.
+    /// Starts to follow both ways of counting, unless the program is frozen.
     fn begin_wait(&mut self) {
         if self.runnable || self.frozen {
             return;
@@ -670,8 +670,7 @@ impl Dilation {
         }
     }
 
-    /// What is left of a nanosecond while the device is busy: the mean over the requests in flight, so that the factor
-    /// is their harmonic mean. `None` if there are none.
+    /// Mean of 1/R over the requests in flight, so that the factor is their harmonic mean. `None` if there are none.
     fn inverse_in_flight(&self) -> Option<i128> {
         let [reads, writes] = self.in_flight_by_direction.map(i128::from);
         let sum = reads * i128::from(self.options.reads.inverse) + writes * i128::from(self.options.writes.inverse);
@@ -688,7 +687,7 @@ impl Dilation {
         (self.options.freezes && gained >= QUANTUM_MIN).then(|| gained.min(most))
     }
 
-    /// What the supervisor is to do now.
+    /// Returns the next action of the supervisor.
     #[must_use]
     pub fn wish(&self) -> Wish {
         let Some(inverse) = self.inverse_in_flight() else {
@@ -707,8 +706,8 @@ impl Dilation {
             return Wish::Nothing(None);
         };
         let limit = i128::from(quantum.as_nanos()) * inverse;
-        // Whoever asks takes a processor at each look, and debt falls meanwhile: a look more would cost more than what
-        // is left to the quantum.
+        // Each look by the supervisor occupies a processor, and debt falls meanwhile. One more look would cost more
+        // than the rest of the quantum.
         let enough = if self.preempted { limit - limit / 8 } else { limit };
         if debt >= enough {
             // The wait before the tick has made the debt, which is taken back if a completion ends the rest of that
@@ -730,7 +729,7 @@ impl Dilation {
         self.frozen
     }
 
-    /// What has been found by now. A wait that goes on counts as one for a completion.
+    /// Prediction up to now. A wait in progress counts as a wait for a completion.
     #[must_use]
     pub fn prediction(&self) -> Prediction {
         let Account { by_debt, by_request, debt, unpaid, owed, .. } = self.account;
@@ -761,7 +760,7 @@ fn nanos(sum: i128) -> Nanos {
     Nanos::from_nanos(u64::try_from(rounded.max(0)).unwrap_or(u64::MAX))
 }
 
-/// What the program would be further if the request had taken 1/R.
+/// Time that the program would have gained if the request had taken 1/R of its latency.
 fn gain(latency: Nanos, speedup: Speedup) -> Nanos {
     let (inverse, latency) = (i128::from(speedup.inverse), i128::from(latency.as_nanos()));
     match inverse {

@@ -14,7 +14,7 @@ use crate::log::RequestLog;
 use crate::port::{ModelPort, Port};
 use crate::step::{assert_inside, assert_later};
 
-/// Feeds arrivals to device models, holds what they complete until it may leave, and logs it all.
+/// Feeds arrivals to device models, holds completions until they may leave, and logs all requests.
 ///
 /// ```
 /// use chronodisk_engine::{Transfer, Engine};
@@ -31,12 +31,11 @@ use crate::step::{assert_inside, assert_later};
 /// # }
 /// ```
 ///
-/// Completions leave in the order of (instant, device, sequence of completion). All instants are
-/// of one clock, that of the run; what the host's clock says is only ever measured, never used.
+/// Completions leave in the order of (instant, device, sequence of completion). All instants are of the run's clock.
+/// The host's clock is only measured, never used.
 ///
-/// A model that is elsewhere can be lost. From then on nothing completes any more, and
-/// [`fault`](Self::fault) says why; whoever drives the engine looks there before it believes that
-/// nothing is due.
+/// A remote model can be lost. Then nothing completes any more, and [`fault`](Self::fault) gives the reason. Check it
+/// before you conclude that nothing is due.
 pub struct Engine {
     devices: Vec<Device>,
     due_queue: BinaryHeap<Reverse<Waiting>>,
@@ -54,7 +53,7 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceIndex(pub u16);
 
-/// What became of a request's bytes.
+/// State of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// They have moved; the store took this long by the host's clock.
@@ -72,7 +71,7 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// Moved in no time, for requests without bytes and where nobody measures.
+    /// Bytes that moved in no time: requests without bytes, or unmeasured stores.
     pub const MOVED: Transfer = Transfer::Moved { took: Nanos::ZERO };
 }
 
@@ -294,7 +293,7 @@ impl Engine {
     /// arrive before what it returns, or before `limit` if it returns nothing; no model goes
     /// further than that.
     ///
-    /// Requests that wait for their bytes alone are not waited for.
+    /// Does not wait for requests that only lack their bytes.
     ///
     /// # Panics
     /// If a model breaks its contract.
@@ -322,9 +321,9 @@ impl Engine {
         panic!("{ROUNDS_MAX} events in a row completed nothing, with {} requests outstanding", self.outstanding());
     }
 
-    /// Takes the completions that may leave at or before `now`, in order, and logs them as seen at
-    /// `now`. Only what [`time`](Self::time) or [`run_to_first_due`](Self::run_to_first_due) has
-    /// reached is known.
+    /// Takes the completions that may leave at or before `now`, in order, and logs them as seen at `now`. Only
+    /// completions up to the instant reached by [`time`](Self::time) or [`run_to_first_due`](Self::run_to_first_due)
+    /// are known.
     pub fn take_due(&mut self, now: Nanos, due: &mut Vec<Due>) {
         while let Some(Reverse(first)) = self.due_queue.peek()
             && first.ready <= now
@@ -350,7 +349,7 @@ impl Engine {
     pub fn seen(&mut self, order: u64, at: Nanos, stolen: bool) -> Nanos {
         let Some(record) = self.log.get_mut(order) else { return Nanos::ZERO };
         assert!(record.is_completed(), "request {order} was not taken");
-        // Nobody sees a completion before the request; a lead that was overestimated can't change that.
+        // A completion is seen after the arrival, even if the lead was overestimated.
         record.completed = at.max(record.arrival.saturating_add(Nanos::from_nanos(1)));
         record.stolen = stolen;
         record.earliness()
@@ -366,7 +365,7 @@ impl Engine {
         [self.next_queued(), self.first_possible_completion()].into_iter().flatten().min()
     }
 
-    /// Asks the models that are elsewhere what completes next.
+    /// Asks the remote models for their next completions.
     pub fn settle(&mut self) {
         for device in &mut self.devices {
             if let ModelPort::Remote(model) = &mut device.port {
@@ -432,7 +431,7 @@ impl Engine {
     }
 
     fn step_device(&mut self, index: usize, limit: Nanos) {
-        // Whatever else completes at the instant that is reached leaves with it.
+        // All completions at one instant leave together.
         self.call_model(index, |model, completions| model.step_whole_instant(limit, completions));
     }
 
@@ -451,7 +450,7 @@ impl Engine {
         self.completions = completions;
     }
 
-    /// Notes what a model completed, and queues what need not wait for its bytes.
+    /// Logs a model's completions, and queues those that need not wait for their bytes.
     fn accept(&mut self, device: DeviceIndex, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
             let entry = &mut self.devices[usize::from(device.0)];
@@ -575,7 +574,7 @@ fn note_fault(fault: &mut Option<ModelFault>, result: Result<(), ModelFault>) {
     }
 }
 
-/// Logs what became of the bytes; tells since when they are done, if they are.
+/// Logs the state of the bytes. Returns the instant at which they were done, if they are.
 fn note_bytes(record: &mut RequestRecord, bytes: Transfer, at: Nanos) -> Option<Nanos> {
     let (took, failed) = match bytes {
         Transfer::Moved { took } => (took, false),

@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{who}: {what}")]
 pub struct ModelFault {
-    /// What kind of failure, to match on.
+    /// Kind of failure, to match on.
     pub kind: FaultKind,
     /// Which model.
     pub who: String,
-    /// What happened, in a sentence without its subject.
+    /// The failure, as a sentence without its subject.
     pub what: String,
 }
 
@@ -24,13 +24,13 @@ pub enum FaultKind {
     Restarted,
     /// It speaks another version of the protocol.
     Version,
-    /// It refuses what it is asked to be.
+    /// The model refuses its parameters.
     Refused,
     /// The program ended.
     Ended,
     /// It does not answer.
     Silent,
-    /// What it says breaks the protocol or contradicts itself.
+    /// An answer breaks the protocol or contradicts an earlier one.
     Nonsense,
 }
 

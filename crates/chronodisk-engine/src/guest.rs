@@ -6,23 +6,20 @@ use crate::engine::{DeviceIndex, Due, Engine, Transfer};
 use crate::log::RequestLog;
 use crate::step::LATEST_ARRIVAL;
 
-/// Drives an [`Engine`] by virtual time, which is computed on the guest's side and comes with
-/// every message from there.
+/// Drives an [`Engine`] by virtual time. The guest's side computes it and sends it with every message.
 ///
-/// Virtual time stands still while the guest waits for an answer of ours, whatever it costs us to
-/// find it. So there is nothing to speculate about:
+/// Virtual time stands still while the guest waits for an answer, however long the host takes. So nothing is
+/// speculated:
 ///
-/// - The guest *kicks*: [`kick`](Self::kick), then [`arrive`](Self::arrive) for every request
-///   found, whose bytes have moved by then. The guest waits for the acknowledgement.
+/// - The guest *kicks*: [`kick`](Self::kick), then [`arrive`](Self::arrive) for every request found, after its bytes
+///   have moved. The guest waits for the acknowledgement.
 /// - The guest *runs*: its clock shim has the host interrupt it when virtual time reaches
-///   [`completion_bound`](Self::completion_bound); [`interrupted`](Self::interrupted) then tells
-///   what is due.
-/// - The guest *idles*: it is blocked in [`idle`](Self::idle), and its time jumps to the earlier
-///   of its own timer and the first completion.
+///   [`completion_bound`](Self::completion_bound); [`interrupted`](Self::interrupted) then returns the due completions.
+/// - The guest *idles*: it is blocked in [`idle`](Self::idle), and its time jumps to the earlier of its own timer and
+///   the first completion.
 ///
-/// Instants that step back are taken as the latest seen: a guest's processors may race, but its
-/// time never runs backwards. Instants beyond 18 years are taken as that, so that nothing a guest
-/// says can overflow a model's time.
+/// An instant before the latest one counts as the latest: a guest's processors may race, but its time never runs
+/// backwards. Instants are capped at 18 years, so that no message of a guest can overflow a model's time.
 pub struct GuestClock {
     engine: Engine,
     now: Nanos,
@@ -35,7 +32,7 @@ pub struct Idle {
     /// The instant to which virtual time jumps; `None` if there is neither a timer nor anything
     /// outstanding, so that only the world outside can wake the guest.
     pub resume_at: Option<Nanos>,
-    /// What completes at that instant, in order.
+    /// The completions at that instant, in order.
     pub due: Vec<Due>,
 }
 
@@ -63,8 +60,8 @@ impl GuestClock {
         self.engine.arrive(self.now, device, request, bytes)
     }
 
-    /// The guest has nothing to run from `v` on until `guest_timer` (if it set one) or until
-    /// something completes. What is due already resumes it at once.
+    /// The guest is idle from `v` until `guest_timer` (if set) or the next completion. A completion that is already due
+    /// resumes it at once.
     pub fn idle(&mut self, v: Nanos, guest_timer: Option<Nanos>) -> Idle {
         let v = self.observe(v);
         let timer = guest_timer.map(|timer| timer.min(LATEST_ARRIVAL).max(v));
@@ -78,8 +75,8 @@ impl GuestClock {
         Idle { resume_at: Some(resume_at), due }
     }
 
-    /// The running guest stopped at `v`, because of the completion bound or of anything else:
-    /// tells what is due by then.
+    /// The running guest stopped at `v`, at the completion bound or for another reason. Returns the completions due by
+    /// then.
     pub fn interrupted(&mut self, v: Nanos) -> Vec<Due> {
         let v = self.observe(v);
         self.engine.time(v);
@@ -118,8 +115,8 @@ impl GuestClock {
         self.engine.fetch_statistics();
     }
 
-    /// Ends the run at `v`: the models are brought there, and what is due is noted in the log, but
-    /// nobody sees it any more. Returns the log and the instant of the end.
+    /// Ends the run at `v`: advances the models to this instant and logs the due completions, which the guest no longer
+    /// sees. Returns the log and the instant of the end.
     #[must_use]
     pub fn finish(mut self, v: Nanos) -> (RequestLog, Nanos) {
         let end = self.observe(v);

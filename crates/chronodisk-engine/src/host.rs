@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use chronodisk_sim::Nanos;
 
-/// The host's time, as far as the engine needs it: to measure what the model's calls cost, and to
-/// make them cost more for an experiment.
+/// The host's time, as the engine uses it: to measure the cost of model calls, and to raise it for an experiment.
 pub trait HostClock: Send {
     /// Time since an origin of the clock's own; never steps back.
     fn now(&self) -> Nanos;
@@ -41,8 +40,8 @@ impl HostClock for MonotonicClock {
     }
 
     fn sleep(&self, duration: Nanos) {
-        // It stays awake, as a model that computes for so long does: a CPU that goes to sleep wakes up
-        // with cold caches, and would charge the guest for them. Whoever else wants the CPU gets it.
+        // The CPU stays awake, as it would under a model that computes: after sleep its caches are cold, which would
+        // charge the guest. Other threads may still use it.
         let end = self.now() + duration;
         while self.now() < end {
             std::thread::yield_now();

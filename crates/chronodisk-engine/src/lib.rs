@@ -15,8 +15,8 @@
 //! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
 //!   workload.
 //!
-//! A model is in this process, or elsewhere: a [`ModelPort`] is either. [`protocol`] is what both sides of such a
-//! connection say, [`remote`] the side that asks, and [`emulator`] the one that answers.
+//! A [`ModelPort`] is a model in this process or a remote one. [`protocol`] connects the two sides: [`remote`] is the
+//! client, and [`emulator`] the server.
 //!
 //! What is deliberately absent: bytes (the front end moves them through a store and tells the
 //! engine when that is done). Only [`listen`], [`remote`] and [`emulator`] know of sockets and threads.

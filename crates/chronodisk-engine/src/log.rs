@@ -6,10 +6,9 @@ use chronodisk_sim::{Nanos, Request, RequestRecord, Status};
 
 /// Every request of a run in order of arrival, whether it completed or not.
 ///
-/// A record has a fixed size and owns nothing, so the log's memory is bounded by the number of
-/// requests; whoever serves without end takes the oldest ones out as they are finished
-/// ([`RealClock::take_settled`](crate::RealClock::take_settled)). A request that the run's end cut
-/// off keeps [`Nanos::MAX`] as its completion: it belongs in the log, because it may have held up
+/// A record has a fixed size and owns nothing, so the number of requests bounds the log's memory. A server without end
+/// takes the oldest finished records out ([`RealClock::take_settled`](crate::RealClock::take_settled)). A request that
+/// the run's end cut off keeps [`Nanos::MAX`] as its completion. It stays in the log, because it may have delayed
 /// others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestLog {

@@ -1,4 +1,4 @@
-//! What the engine does with a model, wherever that is.
+//! The engine's operations on a model, local or remote.
 
 use chronodisk_device::{DeviceInfo, DeviceModel, Probe};
 use chronodisk_sim::{Completion, Nanos, Request};
@@ -25,8 +25,7 @@ impl ModelPort {
         }
     }
 
-    /// Tells statistics by name; of a model elsewhere, those that were last
-    /// [fetched](RemoteModel::fetch_statistics).
+    /// Reports statistics by name; for a remote model, those that were last [fetched](RemoteModel::fetch_statistics).
     pub fn probe(&self, sink: &mut dyn Probe) {
         match self {
             ModelPort::Local(model) => model.probe(sink),

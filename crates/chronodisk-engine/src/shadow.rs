@@ -8,12 +8,10 @@ use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Statu
 use crate::log::new_record;
 use crate::step::{LATEST_ARRIVAL, assert_inside, checked_advance, step_to_completion};
 
-/// Shows a model the requests that a real device gets, at the same instants, and notes what each
-/// of the two makes of them.
+/// Feeds a real device's requests to a model at the same instants, and records both completions.
 ///
-/// In the records [`due`](RequestRecord::due) is the model's completion and
-/// [`completed`](RequestRecord::completed) the device's. Nobody waits for the model: it is brought
-/// from arrival to arrival, whenever its owner has the time.
+/// In the records, [`due`](RequestRecord::due) is the model's completion and [`completed`](RequestRecord::completed)
+/// the device's. The model delays no request: its owner advances it from arrival to arrival at any later time.
 ///
 /// ```
 /// use chronodisk_engine::Shadow;
@@ -82,8 +80,7 @@ impl Shadow {
         }
     }
 
-    /// Lets the model complete what it has, and returns the records that were not taken out, and
-    /// the model.
+    /// Completes the model's outstanding requests. Returns the remaining records and the model.
     #[must_use]
     pub fn finish(mut self) -> (Vec<RequestRecord>, Box<dyn DeviceModel>) {
         while self.model.outstanding() > 0 {

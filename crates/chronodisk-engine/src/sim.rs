@@ -18,7 +18,7 @@ pub use issuers::{Issuer, issuers_loop_at};
 /// A request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// What to do; the id is chosen by the loop.
+    /// The request. The loop replaces its id.
     pub request: Request,
     /// Pause between the completion that makes room for this request and its arrival.
     pub think: Nanos,
@@ -44,15 +44,15 @@ pub enum SimulationError {
         /// The device's capacity in sectors.
         capacity_sectors: u64,
     },
-    /// A request is for a zone, of which the device has none.
+    /// A zone request on a device without zones.
     #[error("request {order} is a {op}, but the device has no zones")]
     NoZones {
         /// Order of the request, counted from 0.
         order: u64,
-        /// What it asks for.
+        /// The request's operation.
         op: Op,
     },
-    /// A request's instant lies beyond 18 years, half of what the finest clock of a model holds.
+    /// An arrival beyond 18 years, half the range of the finest clock of a model.
     #[error("request {order} arrives after more than 18 years")]
     BeyondTime {
         /// Order of the request, counted from 0.
@@ -97,9 +97,9 @@ pub fn closed_loop(
     Ok(records)
 }
 
-/// Does what [`closed_loop`] does, but hands each record on as soon as it and those before it have
-/// completed, in order of arrival, so that memory depends on what is outstanding and not on how
-/// long it runs. When `seen` breaks, no further request is taken, and those taken complete.
+/// Like [`closed_loop`], but hands each record on once it and all earlier ones have completed, in order of arrival.
+/// Memory so depends on the outstanding requests and not on the length of the run. After `seen` breaks, no further
+/// request is taken, and the taken ones complete.
 ///
 /// # Errors
 /// As [`closed_loop`].
@@ -115,7 +115,7 @@ pub fn closed_loop_streaming(
     run_closed_loop(Port::Local(model), requests, depth, seen)
 }
 
-/// Does what [`closed_loop_streaming`] does with a model that may be elsewhere.
+/// Like [`closed_loop_streaming`], with a local or a remote model.
 ///
 /// # Errors
 /// As [`closed_loop`], and if the model is lost.
@@ -161,7 +161,7 @@ fn run_closed_loop(
         match arrivals.next_at() {
             None if model.outstanding() == 0 => return Ok(()),
             None => model.step_to_completion(&mut completions)?,
-            // What still happens at the instant that is reached happens before anything arrives at it.
+            // Events at an instant precede arrivals at it.
             Some(next) => model.step_whole_instant(next, &mut completions)?,
         }
         for completion in completions.drain(..) {
@@ -172,11 +172,11 @@ fn run_closed_loop(
     }
 }
 
-/// Submits each request at its instant and runs until all have completed; returns their log in
-/// order of arrival. An instant before that of its predecessor counts as the predecessor's.
+/// Submits each request at its instant and runs until all have completed. Returns their log in order of arrival. A
+/// request with an instant before its predecessor's arrives with the predecessor.
 ///
 /// # Errors
-/// On a request that leaves the device or time.
+/// On a request beyond the device's end or beyond the range of time.
 ///
 /// # Panics
 /// If the model breaks its contract.
@@ -247,7 +247,7 @@ fn run_open_loop(
 /// A request that waits for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependent {
-    /// What to do; the id is chosen by the loop.
+    /// The request. The loop replaces its id.
     pub request: Request,
     /// The request whose completion it waits for, by its place; an earlier one. `None`: the beginning.
     pub after: Option<usize>,
@@ -321,8 +321,7 @@ pub fn dependent_loop_at(
 /// Room reserved at the start at most, because a size hint is only a hint.
 const CAPACITY_HINT_MAX: usize = 1 << 20;
 
-/// Arrivals ahead; those of the present instant, which are all of them without think time, stay
-/// out of the heap.
+/// Future arrivals. Those at the present instant, which are all of them without think time, bypass the heap.
 #[derive(Default)]
 struct Arrivals {
     now: VecDeque<Request>,
@@ -341,12 +340,12 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The next arrival after those of the present instant, which have been taken.
+    /// The next arrival after the present instant, whose arrivals have been taken.
     fn next_at(&self) -> Option<Nanos> {
         self.later.next_at()
     }
 
-    /// What was planned earlier for an instant arrives before what was added there without pause.
+    /// At one instant, arrivals planned earlier precede those added without a pause.
     fn pop(&mut self, now: Nanos) -> Option<Request> {
         self.later.pop_until(now).map(|(_, request)| request).or_else(|| self.now.pop_front())
     }

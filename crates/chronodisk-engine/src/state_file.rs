@@ -35,11 +35,11 @@ pub enum BuildError {
     },
 }
 
-/// A new device at instant zero: erased, or going on from the state in a file. Also says what stands for that state,
-/// for who wants to know whether it is the same later.
+/// Makes a new device at instant zero: erased, or with the state in a file. Also returns an identifier of that state,
+/// to recognise it later.
 ///
 /// # Errors
-/// A profile, a file or a state that does not do.
+/// If the profile, the file or the state is invalid.
 pub fn build(
     profile: &Profile,
     options: &BuildOptions,
@@ -60,18 +60,18 @@ pub fn load(profile: &Profile, options: &BuildOptions, path: &Path) -> Result<Fl
     profile.read_state(options, &file).map_err(|error| BuildError::State { path: path.to_owned(), error })
 }
 
-/// Writes a state to a file that takes its name only when it is whole; `advance` is told of bytes written, and may end
-/// it.
+/// Writes a state to a file, which gets its name only once it is complete. `advance` receives the bytes written, and
+/// may stop.
 ///
 /// # Errors
-/// What the system says, or `Interrupted` if `advance` ended it; nothing is left behind then.
+/// The host's error, or `Interrupted` if `advance` stopped. No file is left behind then.
 pub fn save(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64) -> ControlFlow<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let unfinished = path.with_file_name(name);
     let written = write(state, &unfinished, advance).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // What could not be written can only be removed if it could be made.
+        // The removal can fail only if the creation failed.
         let _ = fs::remove_file(&unfinished);
     }
     written
@@ -107,9 +107,9 @@ impl StateSource for StateFile {
     fn part(&self, offset: u64, len: u64) -> Result<Box<dyn TableMemory>, String> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(usize::try_from(len).map_err(|error| error.to_string())?);
-        // SAFETY: the mapping is private, so nothing here changes the file. Whoever changes the file meanwhile may
-        // change what is read, as with any mapped file: pages not touched yet would show it, and shortening the file
-        // would end the process with SIGBUS. States are replaced by renaming, never written in place.
+        // SAFETY: the mapping is private, so no write here changes the file. Another process that changes the file may
+        // change untouched pages, as with any mapped file, and shortening it would end this process with SIGBUS. States
+        // are replaced by renaming, never written in place.
         let memory: MmapMut = unsafe { options.map_copy(&self.file) }.map_err(|error| error.to_string())?;
         Ok(Box::new(memory))
     }

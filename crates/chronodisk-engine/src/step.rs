@@ -112,7 +112,7 @@ pub(crate) fn first_possible_completion(model: &dyn DeviceModel) -> Option<Nanos
     Some(model.completion_bound().map_or(next_event, |bound| bound.max(next_event)))
 }
 
-/// Panics if a request does not lie inside the device; whoever submits it has checked it before.
+/// Panics if a request is not inside the device. Callers of `submit` check this before.
 pub(crate) fn assert_inside(info: &DeviceInfo, request: &Request) {
     assert!(
         fits(info.capacity_sectors, request.lba.0, request.sectors),

@@ -1,4 +1,4 @@
-//! What would the workload have taken, had every completion been punctual?
+//! Run time of a workload with punctual completions.
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{EventQueue, Nanos, RequestRecord};
@@ -8,20 +8,18 @@ use crate::guest::GuestClock;
 use crate::step::LATEST_ARRIVAL;
 use crate::verify::{VerifyError, check, request_of};
 
-/// Runs the workload of a log again, in simulation, as a closed loop with punctual completions.
+/// Simulates the workload of a log again, as a closed loop with punctual completions.
 ///
-/// Each request is taken to have been caused by the completion that was seen last before its
-/// arrival, on any device; the gap between the two is its think time, and is kept. A request
-/// before which nothing had completed keeps its instant. Lateness in the log delayed what
-/// followed; here it is gone, and so are its consequences, including a different order at the
-/// device.
+/// The cause of each request is assumed to be the last completion seen before its arrival, on any device. The gap
+/// between the two is its think time and is kept. A request before the first completion keeps its instant. Lateness in
+/// the log delayed later requests; here it is absent with its consequences, including a different order at the device.
 ///
-/// The cause is a guess: a log does not say which process waited for what. For a single stream it
-/// is exact; for several it keeps the workload's pace but may tie a request to another's stream.
-/// So read the result as the size of lateness' effect, not as a prediction.
+/// The cause is a guess: a log does not record the dependences of processes. For a single stream it is exact. For
+/// several streams it keeps the workload's pace, but may attach a request to another stream. Read the result as the
+/// size of lateness' effect, not as a prediction.
 ///
-/// `models` are fresh, one per device, as for [`verify`](crate::verify()). Requests that did not
-/// complete in the log take part, but don't count in the times.
+/// `models` are fresh, one per device, as for [`verify`](crate::verify()). Requests that did not complete in the log
+/// take part, but don't count in the times.
 ///
 /// # Errors
 /// If the log can't be replayed on these devices, or its think times lead beyond 18 years.
@@ -104,7 +102,7 @@ pub enum TwinError {
     /// The log does not fit the devices.
     #[error(transparent)]
     Log(#[from] VerifyError),
-    /// Think times add up beyond what time can hold.
+    /// The sum of think times exceeds the range of time.
     #[error("record {index} would arrive after more than 18 years")]
     BeyondTime {
         /// Index of the record.

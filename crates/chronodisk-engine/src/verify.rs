@@ -1,4 +1,4 @@
-//! Does a log say what the models say?
+//! Checks a log against the models.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,16 @@ use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Statu
 
 use crate::step::{LATEST_ARRIVAL, checked_advance, fits, step_to_completion};
 
-/// Replays the arrivals of `records` in simulation, each device's into its own model, and compares
-/// due times and statuses: the same arrivals must give the same completions, whatever the clock
-/// was.
+/// Replays the arrivals of `records` in simulation, each device's into its own model, and compares due times and
+/// statuses: equal arrivals must give equal completions under any clock.
 ///
-/// `models` are fresh, in the initial state of the run, one per device of it. A request whose due
-/// time is not in the log (the run ended before) must not complete by `end`, the instant to which
-/// the run's models were brought; without `end` it is not compared.
+/// `models` are fresh, in the initial state of the run, one per device. A request without a due time in the log (the
+/// run ended before) must not complete by `end`, the instant to which the run's models were advanced. Without `end` it
+/// is not compared.
 ///
 /// # Errors
-/// If the log can't be of these devices: an unknown device, a request outside of it, an order that
-/// is not counted from 0, arrivals that step back or are beyond 18 years, a
-/// completion before its arrival.
+/// If the log can't be of these devices: an unknown device, a request outside the device, an order that is not counted
+/// from 0, arrivals that step back or are beyond 18 years, a completion before its arrival.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -143,7 +141,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether the replay gave what the log says.
+    /// Returns whether the replay equals the log.
     #[must_use]
     pub fn identical(&self) -> bool {
         self.differences == 0

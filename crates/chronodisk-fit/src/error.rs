@@ -1,4 +1,4 @@
-//! What is wrong with the input of a fit, and where.
+//! Errors in the input of a fit, with their places.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub struct FitError {
     pub line: Option<u64>,
     /// Name of the column or of the key.
     pub field: Option<String>,
-    /// What is wrong and what was expected.
+    /// The problem, and the value expected.
     pub message: String,
-    /// What the user may do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl FitError {
         FitError { field: Some(field.to_owned()), ..self }
     }
 
-    /// Adds what the user may do.
+    /// Adds advice.
     #[must_use]
     pub fn with_help(self, help: impl Into<String>) -> Self {
         FitError { help: Some(help.into()), ..self }

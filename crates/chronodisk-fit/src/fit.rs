@@ -19,8 +19,8 @@ pub use cross_validation::{CrossValidation, DEEP, LARGE_BYTES};
 /// Weights of the errors in the objective, a sum over the logarithms of modelled over measured: 4 % of the mean count
 /// as much as 10 % of the 99th percentile and 20 % of the median and of the 99.9th.
 ///
-/// A stall of the drive delays as many requests as are outstanding, so that what makes the 99th percentile at a large
-/// depth is seen in the 99.9th at a tenth of it; without that, a fit to small depths knows nothing of the large ones'.
+/// A stall of the drive delays all outstanding requests. So the cause of the 99th percentile at a large depth shows in
+/// the 99.9th at a tenth of that depth. Without it, a fit to small depths would not extrapolate to large ones.
 const MEAN_WEIGHT: f64 = 1.0;
 const P50_WEIGHT: f64 = 0.2;
 const P99_WEIGHT: f64 = 0.4;
@@ -33,9 +33,9 @@ const P999_REQUESTS: f64 = 20_000.0;
 /// model can't reach does not bend all others.
 const ROBUST_SCALE: f64 = 0.1;
 
-/// Weight of a constant's distance from where the profile had it, as a share of its bounds: a move over all of them
-/// costs as much as an error of 1 % at one point. What the data say nothing about stays where it was, and of several
-/// constants that could each explain a point the one moves that moves least.
+/// Weight of a constant's move, as a share of its bounds: a move over all of them costs as much as an error of 1 % at
+/// one point. So constants without effect on the data keep their values. If several constants could each explain a
+/// point, the smallest move wins.
 const PULL_WEIGHT: f64 = 0.01;
 
 /// The search looks with one request for so many of the final ones, and refines with all of them ...
@@ -47,14 +47,14 @@ const COARSE_REQUESTS_LEAST: u64 = 2_500;
 /// ... for this share of the simulated devices.
 const REFINING: f64 = 0.25;
 
-/// What is to be fitted to what.
+/// A fitting problem: a profile, points and conditions.
 #[derive(Debug)]
 pub struct Problem {
     /// The profile with its free constants; none if it is only to be compared.
     pub template: Template,
     /// How the user named the profile.
     pub profile_file: String,
-    /// The points, each with what it is used for.
+    /// The points, each with its use.
     pub points: Vec<(Point, PointUse)>,
     /// How they are simulated.
     pub conditions: Conditions,
@@ -64,10 +64,10 @@ pub struct Problem {
     pub in_use: Option<InUse>,
 }
 
-/// A flash drive in use, and what was measured on it.
+/// A flash drive in use, and the points measured on it.
 #[derive(Clone, Debug)]
 pub struct InUse {
-    /// Its state. What the free constants say must not change the flash or the translation layer.
+    /// Its state. The free constants must not change the flash or the translation layer.
     pub state: FlashState,
     /// The points for which all of these hold.
     pub points: Vec<Selector>,
@@ -79,8 +79,8 @@ impl InUse {
     }
 }
 
-/// What each point is used for: those that are not monotone in depth are excluded, of the others those that a condition
-/// holds for are held out, and the rest is fitted.
+/// Assigns each point's use. Points that are not monotone in depth are excluded. Of the others, those that match a
+/// condition are held out, and the rest is fitted.
 #[must_use]
 pub fn uses(points: Vec<Point>, hold_out: &[Selector]) -> Vec<(Point, PointUse)> {
     let excluded = not_monotone(&points);
@@ -144,7 +144,7 @@ impl Task {
     }
 }
 
-/// What simulating a point costs, in requests of 4 KiB or so: each flash page of a request is one more.
+/// Cost of simulating a point, in requests of about 4 KiB: each flash page of a request adds one.
 fn work_of(point: &Point) -> f64 {
     const PAGE_BYTES: f64 = 16_384.0;
     1.0 + point.block_bytes as f64 / PAGE_BYTES
@@ -156,7 +156,7 @@ pub type Runner<'a> = dyn Fn(&[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>
 /// Between two batches of a fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// What is being fitted: empty, or the set that is left out.
+    /// Name of the left-out set; empty for the fit to all points.
     pub left_out: &'a str,
     /// Devices simulated so far.
     pub evaluations: usize,
@@ -411,11 +411,11 @@ impl Problem {
     }
 }
 
-/// What simulating a candidate gave.
+/// Result of simulating a candidate.
 struct Simulated {
     /// Of all points; `None` if it was given up.
     figures: Option<Vec<SweepFigures>>,
-    /// What was done for it, in the measure of [`work_of`].
+    /// Work spent on it, in units of [`work_of`].
     work: f64,
 }
 
@@ -433,7 +433,7 @@ struct Looking<'a> {
     best: (f64, f64, f64),
 }
 
-/// What is known of a place.
+/// Knowledge of a candidate.
 #[derive(Clone, Debug)]
 enum Known {
     /// It can't be simulated.
@@ -481,7 +481,7 @@ impl<'a> Looking<'a> {
         let mut shares = vec![0.0; places.len()];
         for (&index, simulated) in new.iter().zip(all) {
             let known = match simulated {
-                // What can't be simulated costs nothing, but a search that finds nothing else has to end.
+                // An impossible candidate costs nothing, but a search that finds no other must end.
                 Err(_) => {
                     shares[index] = 1.0;
                     Known::Impossible
@@ -527,7 +527,7 @@ impl<'a> Looking<'a> {
 /// Parts into which a single candidate's points are cut.
 const PARTS: usize = 8;
 
-/// What a search found.
+/// Result of a search.
 struct Searched {
     values: Option<Vec<f64>>,
     /// In whole devices' worth.
@@ -538,7 +538,7 @@ fn values_at(constants: &[Constant], places: &[f64]) -> Vec<f64> {
     constants.iter().zip(places).map(|(constant, &place)| constant.value_at(place)).collect()
 }
 
-/// What was measured, in the form of a result.
+/// The measured figures, as part of a result.
 fn measured(point: &Point) -> SweepFigures {
     SweepFigures {
         iops: point.iops(),
@@ -549,7 +549,7 @@ fn measured(point: &Point) -> SweepFigures {
     }
 }
 
-/// The weighted logarithms of modelled over measured, as roots of what they cost.
+/// Weighted logarithms of modelled over measured, as roots of their costs.
 fn residuals(pairs: &[(SweepFigures, SweepFigures)], requests: u64) -> Vec<f64> {
     let residual = |measured: Option<f64>, modelled: Option<f64>, weight: f64| {
         // Nothing takes no time: a model of a nanosecond is that far off.

@@ -1,12 +1,12 @@
 //! Fits a profile's free constants to a measured sweep.
 //!
-//! A *sweep* ([`Point`]s, from CSV or from fio) says what a drive did at which depth. A [`Template`] is a profile with
-//! free constants between bounds. A [`Problem`] joins them: each candidate is a whole profile, as it would be written,
-//! and each point is a closed loop on its model ([`simulate()`]), so that any kind of device can be fitted. The search
-//! is a least-squares one without derivatives (the module `optimiser`).
+//! A *sweep* ([`Point`]s, from CSV or from fio) has a drive's figures by depth. A [`Template`] is a profile with free
+//! constants between bounds. A [`Problem`] joins them: each candidate is a complete profile, and each point is a closed
+//! loop on its model ([`simulate()`]), so any kind of device can be fitted. The search is least squares without
+//! derivatives (module `optimiser`).
 //!
-//! Nothing here reads a clock, starts a thread or touches a file: who calls hands in texts and a [`Runner`] that does
-//! the simulations, on as many threads as it likes. Equal input gives equal results, however they were done.
+//! This crate reads no clock, starts no thread and touches no file: the caller passes texts and a [`Runner`] that does
+//! the simulations, on any number of threads. Equal input gives equal results in any order of execution.
 #![forbid(unsafe_code)]
 
 mod error;

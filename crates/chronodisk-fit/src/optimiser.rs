@@ -1,30 +1,28 @@
-//! Least squares without derivatives, in a box, for functions that are costly and a little rough.
+//! Least squares without derivatives, in a box, for costly and slightly rough functions.
 //!
-//! A candidate is a point of the unit cube. Each round takes differences along the coordinates (a step of a few per
-//! cent of the box, so that the stairs of percentiles and of rounded parameters do not matter), solves the damped
-//! normal equations of Levenberg and Marquardt for several dampings at once, and moves to the best point seen; where
-//! none is better, the step is halved. After a step that gained much the differences are not taken again, but corrected
-//! by what the step has shown (Broyden's update). All points of a half-round are evaluated together, so that whoever
-//! evaluates can do so in parallel, and the search can be ended after any of them with the best point so far.
+//! A candidate is a point of the unit cube. Each round takes differences along the coordinates, with a step of a few
+//! per cent of the box, so that the stairs of percentiles and of rounded parameters do not matter. It solves the damped
+//! normal equations of Levenberg and Marquardt for several dampings at once, and moves to the best point seen. If none
+//! is better, the step is halved. After a large gain the differences are not taken again, but corrected from the step
+//! (Broyden's update). All points of a half-round are evaluated together, so that they can run in parallel. The search
+//! can end after any of them with the best point so far.
 //!
-//! Before that, each coordinate is tried by itself over the whole box, since a start may lie where a coordinate changes
-//! nothing that was measured: a drive whose flash is faster than its link says nothing about its flash. What gains is
-//! kept, the coordinate that gains most first, and both are repeated until neither gains. A coordinate that changes
-//! nothing anywhere in the box is left out of the differences until it is tried again. Points of a Latin hypercube are
-//! tried besides; the best of them are starts too.
+//! Before that, each coordinate is tried alone over the whole box, since a coordinate may have no effect at the start:
+//! a link slower than the flash hides the flash's constants. Gains are kept, the largest first, and both phases repeat
+//! until neither gains. A coordinate without effect anywhere in the box is left out of the differences until it is
+//! tried again. The points of a Latin hypercube are tried too, and the best of them are further starts.
 //!
-//! What is only to be compared with the best so far may be given up as soon as it is worse; it counts as much as was
-//! done of it.
+//! A candidate that is only compared with the best so far may be given up once it is worse. Its cost is the work done.
 //!
-//! No library was found that minimises squares without derivatives, takes batches and can be ended at any time; the
-//! parts are textbook ones (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3, 11.1 and 9.6).
+//! No library was found that minimises squares without derivatives, takes batches and can be ended at any time. The
+//! parts are from textbooks (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3, 11.1 and 9.6).
 
 use chronodisk_sim::RandomStream;
 
 /// Evaluates each of several points. One for which the sum of squares is above the limit may be given up.
 pub type Evaluate<'a> = dyn FnMut(&[Vec<f64>], f64) -> Vec<Evaluation> + 'a;
 
-/// What became of a point.
+/// Evaluation of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Its residuals; `None` if it can't be, or was given up.
@@ -55,7 +53,7 @@ pub struct Space<'a> {
     pub pull: f64,
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The best point.
@@ -133,15 +131,15 @@ pub fn minimise(
     Some(Found { point: best.point, cost: best.cost, evaluations: batch.evaluations })
 }
 
-/// What trying each coordinate by itself has shown.
+/// Result of trying each coordinate alone.
 struct Scanned {
     best: Evaluated,
     /// The coordinates that change something anywhere.
     telling: Vec<usize>,
 }
 
-/// Tries each coordinate by itself over the whole box and keeps what gains: the coordinate that gains most first, the
-/// others again from there, in the order of what they gained.
+/// Tries each coordinate alone over the whole box and keeps gains: the coordinate with the largest gain first, then the
+/// others from there, in the order of their gains.
 fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Scanned {
     let dimensions = start.point.len();
     let along = |point: &[f64], dimension: usize| -> Vec<Vec<f64>> {
@@ -158,7 +156,7 @@ fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Scanned {
         let told = start.residuals.len() - dimensions;
         tried.as_ref().is_some_and(|tried| tried.residuals[..told] == start.residuals[..told])
     };
-    // What can't be tried any more may tell something.
+    // A coordinate that was not tried may have an effect.
     let tells = |&dimension: &usize| {
         let tried = results.get(dimension * SCANNED..(dimension + 1) * SCANNED);
         !tried.is_some_and(|tried| tried.iter().all(unchanged))
@@ -217,7 +215,7 @@ impl Batch<'_, '_> {
         self.run_below(points, f64::INFINITY)
     }
 
-    /// Evaluates them; what costs more than `cost` may be missing.
+    /// Evaluates the points; those with a cost above `cost` may be missing.
     fn run_below(&mut self, points: &[Vec<f64>], cost: f64) -> Vec<Option<Evaluated>> {
         if points.is_empty() || self.exhausted() {
             return Vec::new();
@@ -305,7 +303,7 @@ fn keep_better(best: &mut Option<(f64, Evaluated)>, damping: f64, candidate: Eva
     }
 }
 
-/// Broyden's update: along the step from `here` to `there` the slopes are what was seen, across it what they were.
+/// Broyden's update: slopes along the step from `here` to `there` are the observed ones, slopes across it stay.
 fn corrected(mut columns: Vec<Vec<f64>>, here: &Evaluated, there: &Evaluated) -> Vec<Vec<f64>> {
     let step: Vec<f64> = there.point.iter().zip(&here.point).map(|(there, here)| there - here).collect();
     let length2: f64 = step.iter().map(|step| step * step).sum();
@@ -472,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_start_where_a_coordinate_changes_nothing_is_left() {
-        // The first coordinate shows only above 0.7, where it is what limits; from below no difference tells of it.
+        // The first coordinate has an effect only above 0.7, so differences below it are zero.
         let limited = |z: &[f64]| Some(vec![z[0].max(0.7) - 0.9, z[1] - 0.4]);
         let found = run(Search { restarts: 0, ..SEARCH }, &[0.1, 0.8], limited);
         assert!((found.point[0] - 0.9).abs() < 1e-3 && (found.point[1] - 0.4).abs() < 1e-3, "{found:?}");

@@ -13,8 +13,7 @@ use crate::{FitError, Point};
 /// How each point is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Requests that are measured; a quarter as many go before them, or what fills a drive's write buffer several
-    /// times.
+    /// Requests measured. A quarter as many precede them, or several times the drive's write buffer.
     pub requests: u64,
     /// Of the workload and of the device.
     pub seed: u64,
@@ -24,21 +23,21 @@ pub struct Conditions {
     pub zone_bytes: Option<u64>,
 }
 
-/// What is moved at least before a point with writes is measured. Sweeps of drives last seconds: what they show is a
-/// drive whose write buffer has filled and whose dies no longer work in step, as those of one that was idle do.
+/// Bytes moved before a point with writes is measured, at least. Sweeps of drives last seconds, so they show a full
+/// write buffer and dies out of step, unlike those of a drive that was idle.
 const WARM_UP_BYTES: u64 = 48 << 20;
 
-/// What the model does with the point's workload; the model is in the state in which the measurement finds it.
+/// Simulates a point's workload; the model's state is the state before the measurement.
 ///
-/// The depth is kept by requests that follow a completion after what the host needed in the measurement
-/// ([`Point::host_us`]), so that the device sees the load that the drive saw.
+/// A completion is followed by the next request after the host's time in the measurement ([`Point::host_us`]), so that
+/// the device sees the drive's load.
 ///
 /// # Errors
-/// A workload that does not fit the device.
+/// If the workload does not fit the device.
 pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditions) -> Result<SweepFigures, FitError> {
     let failed = |message: String| FitError::new(message).in_file(&point.file).at_line(point.line);
     let workload = point.access.workload().ok_or_else(|| failed("this access can't be simulated".to_owned()))?;
-    // The loop has to be as full at the end of the warm-up as it ever is, and so has what takes writes up.
+    // At the end of the warm-up, the loop and the write buffer must have reached their steady state.
     let writes = if point.access.read_share < 1.0 { WARM_UP_BYTES.div_ceil(point.block_bytes) } else { 0 };
     let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth)).max(writes);
     let info = model.info();
@@ -151,7 +150,7 @@ mod tests {
         let zones = |row: &str| {
             let point = &read_sweep(&format!("workload,bs,qd,mean_us\n{row}\n"), "a.csv", &[]).unwrap()[0];
             let profile = Profile::find("wd-zn540-zones").unwrap();
-            // Two zones, of which the writes come to the first again.
+            // Two zones: the writes reach the first one again.
             let options = BuildOptions { capacity_bytes: Some(4 << 30), ..BuildOptions::default() };
             simulate(profile.build(&options).unwrap().as_mut(), point, &CONDITIONS)
         };

@@ -1,4 +1,4 @@
-//! A profile with free constants: which they are, within which bounds, and the profile's text with other values.
+//! A profile with free constants and their bounds, and the profile's text with other values.
 //!
 //! A constant is free if the comment behind its value says so, or if the user names its key:
 //!
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Keys in tables are joined by dots (`flash.read-time`), entries of arrays are numbered from zero
-//! (`row.2.random-read`). The value keeps its unit; `by` gives a step of which it stays a multiple. Everything else of
-//! the file, comments included, stays as it is.
+//! (`row.2.random-read`). The value keeps its unit, and stays a multiple of the step after `by`. The rest of the file
+//! is unchanged, comments included.
 
 use chronodisk_device::{Bytes, Quantity, Rate, Rotation, number_and_unit};
 use chronodisk_report::SetError;
@@ -79,11 +79,11 @@ impl std::str::FromStr for Free {
 }
 
 impl Template {
-    /// Finds the free constants of a profile: those that it marks, and those that the user names; with `named_only`
-    /// the marks give bounds and nothing else.
+    /// Finds the free constants of a profile: marked ones, and those that the user names. With `named_only` the marks
+    /// only give bounds.
     ///
     /// # Errors
-    /// A text that is no TOML, a key that is not there or no number, and bounds that make no sense.
+    /// If the text is not TOML, a key is missing or not a number, or bounds make no sense.
     pub fn new(text: &str, file: &str, named: &[Free], named_only: bool) -> Result<Self, FitError> {
         let document: DocumentMut =
             text.parse().map_err(|error: toml_edit::TomlError| FitError::new(error.message()).in_file(file))?;
@@ -130,8 +130,8 @@ impl Template {
         self.with_values(values).to_string()
     }
 
-    /// As [`text`](Self::text), with a note at the top, behind each value what it was fitted to and was before, and at
-    /// the end the errors on points that were left out; those of an earlier fit are gone.
+    /// Like [`text`](Self::text), with a note at the top, each value's data and former value behind it, and the errors
+    /// of left-out points at the end. Notes of an earlier fit are removed.
     ///
     /// # Panics
     /// Unless there is a value for each constant.
@@ -188,7 +188,7 @@ impl Template {
                 ("", _) => Value::from(rounded),
                 _ => Value::from(constant.spelled(rounded)),
             };
-            // The replaced value may have been the whole or a part of what stands behind the key.
+            // The replaced value may have been the key's whole value or a part of it.
             *place.decor_mut() = decor;
         }
         document
@@ -332,7 +332,7 @@ fn split(text: &str) -> Result<(f64, String), String> {
     Ok((number.ok_or_else(wrong)?, unit.to_owned()))
 }
 
-/// Sizes of the units of all quantities whose units can stand for each other, in what a model counts.
+/// Sizes of all units that can replace each other, in the integers of a model.
 const DIMENSIONS: [&[(&str, u64)]; 4] = [Nanos::UNITS, Bytes::UNITS, Rate::UNITS, Rotation::UNITS];
 
 fn size_of(unit: &str) -> Option<(usize, u64)> {
@@ -354,7 +354,7 @@ fn in_unit(text: &str, unit: &str) -> Result<f64, String> {
     }
 }
 
-/// Decimals that are sure to give a whole number of what the model counts.
+/// Number of decimals with which every value is an integer in the model's unit.
 fn decimals_of(unit: &str) -> i32 {
     match size_of(unit) {
         Some((_, mut size)) => {

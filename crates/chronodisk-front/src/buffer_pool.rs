@@ -11,7 +11,7 @@ pub(crate) struct BufferPool {
     kept_bytes: usize,
     /// Memory that waits for reuse; more is given back at once.
     kept_bytes_max: usize,
-    /// Covers those that were taken and those that are kept.
+    /// Covers lent and pooled buffers.
     claim: Claim,
 }
 
@@ -24,8 +24,7 @@ impl BufferPool {
         BufferPool { free: Default::default(), kept_bytes: 0, kept_bytes_max, claim: Claim::new(limit) }
     }
 
-    /// A buffer of at least `len` bytes; what is in it is left from an earlier use. `None` if there is no memory for
-    /// it.
+    /// A buffer of at least `len` bytes, with contents of an earlier use. `None` if there is no memory for it.
     pub fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
         let class = class_of(len);
         if let Some(buffer) = self.free[class].pop() {

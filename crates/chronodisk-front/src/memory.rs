@@ -1,13 +1,13 @@
-//! Memory that the clients of a server may fill together.
+//! Limit of the memory that a server's clients use together.
 //!
-//! A session claims memory before it takes in what fills it: the data of a write, room for the data of a read. If all
-//! sessions together hold as much as they may, the request waits in its socket. So does the whole of a large request:
-//! two halves that wait for each other would wait for ever.
+//! A session claims memory before it receives data: the data of a write, or room for the data of a read. At the limit
+//! of all sessions the request waits in its socket. A large request claims all its memory at once: two partial claims
+//! could wait for each other for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How much memory the sessions of a server may hold together for what their clients sent and asked for.
+/// Limit of the memory that a server's sessions hold together for their clients' requests.
 #[derive(Debug)]
 pub struct MemoryLimit {
     limit_bytes: u64,
@@ -48,7 +48,7 @@ impl Default for MemoryLimit {
     }
 }
 
-/// Memory that somebody holds, until it is dropped.
+/// Claimed memory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     limit: Arc<MemoryLimit>,
@@ -88,7 +88,7 @@ impl Claim {
         self.bytes += more;
     }
 
-    /// Gives back what is more than so much.
+    /// Returns memory beyond `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         self.limit.used_bytes.fetch_sub(less, Ordering::Relaxed);

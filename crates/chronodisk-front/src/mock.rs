@@ -1,11 +1,10 @@
 //! The driver's side of the protocol, one piece shared by tests and fuzzers.
 //!
-//! [`MockDriver`] plays User Mode Linux's `virtio_uml` and `virtio_blk`: it owns the other end of
-//! the socket and a file that is the guest's memory. It does what it is told, right or wrong, and
-//! waits for nothing. [`TestBench`] puts a [`VhostUserSession`] at the other end and lets the two take
-//! turns in one thread.
+//! [`MockDriver`] plays User Mode Linux's `virtio_uml` and `virtio_blk`: it owns the other end of the socket and a file
+//! that is the guest's memory. It follows instructions, right or wrong, and never waits. [`TestBench`] puts a
+//! [`VhostUserSession`] at the other end and lets the two alternate in one thread.
 //!
-//! It is made for tests: what can't happen there panics.
+//! It is made for tests: an impossible condition panics.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -37,8 +36,7 @@ pub const MEMORY_BYTES: u64 = 4 << 20;
 pub const HIGH_MEMORY_BASE: u64 = 0x8000_0000;
 /// Size of the second region.
 pub const HIGH_MEMORY_BYTES: u64 = 64 << 10;
-/// What the driver's own addresses are away from guest addresses; not zero, so that nobody
-/// confuses the two.
+/// Distance of the driver's own addresses from guest addresses; not zero, so that the two can't be confused.
 pub const USER_OFFSET: u64 = 0x7f00_0000_0000;
 /// Descriptor table.
 pub const DESCRIPTORS: u64 = MEMORY_BASE;
@@ -177,7 +175,7 @@ impl MockDriver {
     /// Sends bytes as they are, with file descriptors beside them.
     ///
     /// # Errors
-    /// What the host says, when the backend is gone for instance.
+    /// The host's error, for instance when the backend is gone.
     pub fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -403,7 +401,7 @@ pub fn memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file").into()
 }
 
-/// As [`memory_file`], and seals can be added to it, as to that of QEMU's `memory-backend-memfd`.
+/// As [`memory_file`], with seals allowed, as QEMU's `memory-backend-memfd`.
 #[must_use]
 pub fn sealable_memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file").into()
@@ -429,10 +427,10 @@ pub fn blk_range(sector: u64, sectors: u32, flags: u32) -> [u8; 16] {
     bytes
 }
 
-/// Remembers what arrived and in which order it was told.
+/// Records arrivals and their order.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    /// What arrived and was not completed yet.
+    /// Arrivals that were not completed yet.
     pub arrivals: Vec<Arrival>,
     /// How many kicks were about to be acknowledged.
     pub acknowledgements: usize,
@@ -453,9 +451,9 @@ impl RequestHandler for Recorder {
 pub struct TestBench {
     /// The guest.
     pub driver: MockDriver,
-    /// What is tested.
+    /// The session under test.
     pub session: VhostUserSession,
-    /// What it told.
+    /// Its recorded events.
     pub recorder: Recorder,
 }
 
@@ -469,10 +467,10 @@ impl TestBench {
         TestBench { driver, session, recorder: Recorder::default() }
     }
 
-    /// Lets the session work until it waits for the guest.
+    /// Runs the session until it waits for the guest.
     ///
     /// # Errors
-    /// What ended the session.
+    /// The error that ended the session.
     pub fn pump(&mut self) -> Result<Flow, VhostUserError> {
         loop {
             let before = self.session.stats().messages;
@@ -483,10 +481,10 @@ impl TestBench {
         }
     }
 
-    /// Sends a message and lets the session obey it; returns the reply, if there is one.
+    /// Sends a message and runs the session; returns the reply, if there is one.
     ///
     /// # Errors
-    /// What ended the session.
+    /// The error that ended the session.
     pub fn exchange(
         &mut self,
         code: u32,

@@ -1,4 +1,4 @@
-//! What a well-behaved guest sees.
+//! Requests of a well-behaved guest.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn what_is_written_is_read_back() {
         let request = bench.recorder.arrivals[0].request;
         assert_eq!((request.id, request.op, request.lba.0, request.sectors), (RequestId(0), Op::Write, 100, 11));
         assert!(bench.driver.take_used().is_empty(), "completed before it is due");
-        // What the guest does to the buffer from here on no longer matters.
+        // Later changes of the buffer by the guest have no effect.
         bench.driver.write(write.segments[0].0, &[0xEE; 4096]);
         bench.complete_all(Status::Ok);
         assert_eq!(bench.driver.status(&write), OK);

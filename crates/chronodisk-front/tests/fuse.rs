@@ -1,4 +1,4 @@
-//! FUSE messages and what becomes of them, with the kernel's side played by a mock.
+//! FUSE messages and their effects, with a mock of the kernel's side.
 
 use chronodisk_front::fuse::mock::{MockKernel, MockReply};
 use chronodisk_front::fuse::wire::{FuseError, fallocate_mode, init_flag, opcode, open_flag};
@@ -52,7 +52,7 @@ fn the_first_message_agrees_on_depth_and_size() {
     assert!(max_background >= 256, "12 by default, which caps the depth");
     assert_eq!(u32_at(&body, 20), REQUEST_BYTES_MAX);
     assert_eq!(u32_at(&body, 28) & 0xFFFF, 256, "pages of a request");
-    // Only what the kernel offers is used.
+    // Only features offered by the kernel are used.
     let mut kernel = MockKernel::new(file(), store());
     let unique = kernel.init(7, 31, 0);
     let body = kernel.reply(unique).body;

@@ -1,4 +1,4 @@
-//! What a guest that means harm can do: get an I/O error or a stopped ring, and nothing else.
+//! A malicious guest gets an I/O error or a stopped ring, and has no other effect.
 
 mod common;
 
@@ -236,7 +236,7 @@ fn discards_that_can_not_be() {
             assert_eq!(bench.driver.status(&request), status, "{kind:?}");
         }
     }
-    // To unmap is what a discard does anyway; the flag is only for write-zeroes.
+    // A discard unmaps anyway; the flag is only for write-zeroes.
     let unmap = bench.driver.submit(VIRTIO_BLK_T_DISCARD, 0, &[16], Some(&blk_range(0, 8, 1)), Layout::Direct);
     expect_bad(&mut bench, unmap.head, BadRequestKind::Flags, 1);
     assert_alive(&mut bench);
@@ -462,7 +462,7 @@ fn descriptor() -> impl Strategy<Value = Descriptor> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever lies in the ring: every head is given back exactly once, or the ring stops.
+    /// For any ring content: every head is returned exactly once, or the ring stops.
     #[test]
     fn every_chain_is_given_back_once(
         descriptors in prop::collection::vec(descriptor(), 32),

@@ -1,4 +1,4 @@
-//! Clients that other people wrote, and those that nobody should have written.
+//! Foreign clients, and malformed ones.
 
 #[path = "common/certificates.rs"]
 mod certificates;
@@ -350,7 +350,7 @@ fn certificates_that_are_not_there_or_not_right_are_named() {
     assert!(message(VerifyPeer::No).contains(tls::SERVER_KEY_FILE));
 }
 
-/// Sends bytes, and returns what the server says until it hangs up.
+/// Sends bytes, and returns the server's output until it hangs up.
 fn talk(server: &NbdServer, bytes: &[u8]) -> Vec<u8> {
     let mut socket = server.connect();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -392,7 +392,7 @@ fn hostile_clients_end_alone() {
         assert_eq!(server.endings.lock().unwrap().pop(), Some(Reason::Violation(violation)), "{name}");
     }
 
-    // Half a request, half a payload, and requests in flight that nobody waits for.
+    // Half a request, half a payload, and requests in flight without a reader of their replies.
     let read = RequestBytes { len_bytes: 1 << 20, ..RequestBytes::default() }.encode();
     for bytes in [read[..10].to_vec(), [&write(4096)[..], &[1; 100]].concat(), read.repeat(500)] {
         let mut socket = server.connect();

@@ -305,7 +305,7 @@ impl Time {
         }
     }
 
-    /// Asks the models that are elsewhere, of which there are none in the host's time.
+    /// Asks the remote models, of which there are none in the host's time.
     fn fetch_statistics(&mut self) {
         if let Time::Virtual(time) = self {
             time.clock.fetch_statistics();
@@ -319,7 +319,7 @@ impl Time {
         }
     }
 
-    /// The samples that were taken, of which there are none in the host's time.
+    /// The samples taken; none in the host's time.
     fn finish_samples(&mut self, sessions: &[VhostUserSession]) -> Result<Vec<Sample>, StoreError> {
         match self {
             Time::Virtual(time) => {
@@ -354,7 +354,7 @@ pub(crate) fn obey(session: &mut VhostUserSession, arrivals: &mut dyn RequestHan
     }
 }
 
-/// A device's model, wherever it is. What it takes of this host's memory is added to `model_bytes`.
+/// A device's model, local or remote. Its memory on this host is added to `model_bytes`.
 fn open_model(
     device: &DeviceOptions,
     spec: &BackendSpec,
@@ -396,7 +396,7 @@ fn capacity_bytes(port: &ModelPort) -> u64 {
     port.info().capacity_sectors * SECTOR_BYTES
 }
 
-/// What the device promises, its store keeps.
+/// The store keeps the device's promises.
 fn durability(device: &DeviceOptions, port: &ModelPort) -> Durability {
     Durability { write_through: !port.info().volatile_cache, power_cut: device.durable }
 }
@@ -430,7 +430,7 @@ fn open_store(
     Ok(store)
 }
 
-/// What squashed devices have together, if there are several, so that mirrors among them are there once.
+/// Common backing of squashed devices, if there are several, so that mirrors among them are stored once.
 enum Joint {
     Nothing,
     Memory(JointMemory),
@@ -457,7 +457,7 @@ impl Joint {
             let budget_bytes = choices.iter().fold(0_u64, |sum, choice| sum.saturating_add(choice.1));
             return Ok(Joint::Memory(JointMemory::new(budget_bytes)));
         };
-        // What one of them promises they all keep.
+        // All of them keep the strongest promise.
         let each = devices.iter().zip(ports).map(|(device, port)| durability(device, port));
         let together = each.fold(Durability::default(), |all, one| Durability {
             write_through: all.write_through || one.write_through,

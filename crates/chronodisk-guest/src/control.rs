@@ -1,5 +1,4 @@
-//! What the launcher and the backend process say to each other: JSON messages, each after its
-//! length as four bytes.
+//! Messages between the launcher and the backend process: JSON, each after its length as four bytes.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -12,21 +11,21 @@ use crate::filesystem::FileSystem;
 use crate::launch::DeviceOptions;
 use crate::samples::Sample;
 
-/// What the backend is to be.
+/// Description of the backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackendSpec {
     /// In the order of the guest's names for them.
     pub devices: Vec<DeviceOptions>,
     pub seed: u64,
-    /// What is to be made or mounted on the first device.
+    /// File system to make or mount on the first device.
     pub file_system: FileSystem,
     /// Whether it may be made on a store that holds something.
     pub overwrite: bool,
-    /// Bounds of what every call of the model sleeps.
+    /// Bounds of the sleep in every call of the model.
     pub model_delay: (Nanos, Nanos),
     /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
     pub patience: (Duration, Duration),
-    /// Interval of the guest's time after which it is sampled what the backend takes of the host.
+    /// Interval of the guest's time between samples of the backend's use of the host.
     pub sample_every: Option<Nanos>,
 }
 
@@ -53,7 +52,7 @@ pub(crate) enum LastWord {
     ModelLost(String),
 }
 
-/// What the backend tells about a run.
+/// The backend's report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
     /// Bytes that the store keeps.
@@ -74,9 +73,9 @@ pub struct BackendReport {
     pub end: Nanos,
     /// The models' own statistics, by name; with several devices, each name after its device's and a dot.
     pub statistics: Vec<(String, f64)>,
-    /// What should be known of the bytes that the stores keep.
+    /// Warnings about the bytes that the stores keep.
     pub store_notices: Vec<String>,
-    /// What the backend took of the host, in the order of the instants.
+    /// The backend's use of the host, in the order of the instants.
     pub samples: Vec<Sample>,
 }
 

@@ -1,34 +1,34 @@
-//! What the CPU time of a guest's kernel counts in the guest's time.
+//! Charges for the CPU time of a guest's kernel in the guest's time.
 //!
-//! User Mode Linux does with several system calls of its host what a native kernel does with none, and each kind of
-//! work takes another multiple of its native time. So work is told apart from one return of a program to its kernel to
-//! the next, by what the program returned for. What is done after an idle time (interrupts, completions) is none of
-//! these and has a scale of its own.
+//! User Mode Linux needs several system calls of its host for work that a native kernel does without any, and each kind
+//! of work takes a different multiple of its native time. So work is classified from one return of a program to its
+//! kernel to the next, by the cause of the return. Work after an idle time (interrupts, completions) has no such class,
+//! and a scale of its own.
 
 use serde::{Deserialize, Serialize};
 
 use crate::shared::shared_enum;
 
-/// Share of the guest kernel's CPU time that counts where nothing has been calibrated.
+/// Share of the guest kernel's CPU time that counts without calibration.
 ///
-/// User Mode Linux's system calls cost 5 to 50 µs, because each is several of the host's. With this
-/// one factor, what a kernel does most costs what it does natively, as measured on a virtual
-/// machine of 2026 (native against guest, in µs): page fault 4.0 / 4.1, 4 KiB `pwrite` into the
-/// cache 1.5 to 2.4 / 1.3, 4 KiB `pread` from it 1.1 to 1.8 / 0.8, create, write and unlink a small
-/// file 7 to 9 / 6, fork 230 to 350 / 180. An empty system call is the exception: 0.09 / 0.68.
+/// User Mode Linux's system calls cost 5 to 50 µs, because each is several of the host's. With this factor, a kernel's
+/// most frequent work costs about its native time, as measured on a virtual machine of 2026 (native against guest, in
+/// µs): page fault 4.0 / 4.1, 4 KiB `pwrite` into the cache 1.5 to 2.4 / 1.3, 4 KiB `pread` from it 1.1 to 1.8 / 0.8,
+/// create, write and unlink a small file 7 to 9 / 6, fork 230 to 350 / 180. An empty system call is the exception: 0.09
+/// / 0.68.
 pub const KERNEL_SCALE_DEFAULT: f64 = 0.1;
 
-/// CPU time of a traced process that each stop at a system call and resumption costs by itself, in nanoseconds, as long
-/// as the guest has not measured it on this host: what a loop of empty system calls took, 1309 to 1347, on a virtual
-/// machine of 2026; on another one it was 4,600 to 7,300.
+/// CPU time that each stop of a traced process at a system call costs by itself, in nanoseconds, until the guest has
+/// measured it on this host. A loop of empty system calls took 1309 to 1347 on a virtual machine of 2026; on another
+/// one it was 4,600 to 7,300.
 pub(crate) const TRAP_NANOS_UNMEASURED: u64 = 1_300;
 
-/// What a stop takes beyond that at an emulated read of the time stamp counter: a loop of such reads took 1840 to 1870
-/// each on the first of those machines. A signal costs the host more than a stop at a system call.
+/// Additional cost of a stop at an emulated read of the time-stamp counter: a loop of such reads took 1840 to 1870 each
+/// on the first of those machines. A signal costs the host more than a stop at a system call.
 pub const TSC_EXTRA_NANOS_DEFAULT: u64 = 550;
 
 shared_enum! {
-    /// What a program returns to its kernel for.
+    /// Cause of a program's return to its kernel.
     pub enum Work = "CHRONODISK_WORK" {
         /// A system call that is none of the others.
         Call = 0,
@@ -42,8 +42,8 @@ shared_enum! {
         Process = 4,
         /// A system call after which another program runs.
         Switch = 5,
-        /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is
-        /// there.
+        /// A system call that looks a name up without a change: `stat`, `access`, `readlink`, `open` of an existing
+        /// file.
         LookUp = 6,
     }
 }
@@ -70,15 +70,15 @@ impl Work {
     }
 }
 
-/// What a piece of work counts at least, in nanoseconds: a program that waits for time to pass must see it pass, and no
-/// kernel carries out a system call in less.
+/// Smallest charge for a piece of work, in nanoseconds: a program that waits for time to pass must see it pass, and no
+/// kernel executes a system call in less.
 pub(crate) const WORK_NANOS_MIN: u64 = 50;
 /// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it
 /// come.
 pub(crate) const WORK_SHARE_MIN: u64 = 256;
 
-/// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c up to the bound - taken
-/// off) + (c - bound), of which no difference is below zero, but 50 ns at least.
+/// Charge for a piece of work that took CPU time `c` of the guest's kernel: added + scale × (c up to the bound - free
+/// part) + (c - bound). No difference is below zero, and the charge is at least 50 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkCost {
     /// Nanoseconds of CPU time that count nothing.
@@ -87,19 +87,19 @@ pub struct WorkCost {
     pub added_nanos: u64,
     /// Share of the rest that counts,
     pub scale: f64,
-    /// up to a bound; what is beyond counts in full, because it is work that takes a native kernel as long. No bound is
-    /// for kinds whose work is the emulation's alone, such as changes of address spaces.
+    /// up to a bound. CPU time beyond it counts in full, because a native kernel takes as long for it. Kinds with the
+    /// emulation's work only, such as changes of address spaces, have no bound.
     #[serde(default)]
     pub bound_nanos: Option<u64>,
 }
 
 impl WorkCost {
-    /// What counts nothing.
+    /// A cost of nothing.
     pub(crate) const fn free() -> Self {
         WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0, bound_nanos: None }
     }
 
-    /// What pieces of work count together if each is like their mean, in nanoseconds.
+    /// Total charge of pieces that are all like their mean, in nanoseconds.
     #[must_use]
     pub fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
@@ -111,21 +111,21 @@ impl WorkCost {
     }
 }
 
-/// What all CPU time counts.
+/// Charges for all CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelCosts {
-    /// Taken off the CPU time of a stretch of user code that ends at a page fault, in nanoseconds, beyond what every
-    /// stop takes (which each run measures): what the host needs to see the fault, and for its own when the page is
-    /// touched again.
+    /// Subtracted from the CPU time of a stretch of user code that ends at a page fault, in nanoseconds, beyond the
+    /// cost of every stop (which each run measures): the host's cost of seeing the fault, and of its own fault when the
+    /// page is touched again.
     pub fault_extra_nanos: u64,
-    /// What it is more at each of the first 2,000 page faults of a new address space that are not on the page after the
-    /// last: a native kernel maps sixteen pages of a file at a time and has fewer of them, and the host makes page
-    /// tables and finds the program's pages in no cache.
+    /// Additional subtraction at each of the first 2,000 page faults of a new address space that are not on the page
+    /// after the last one. A native kernel maps sixteen pages of a file at a time and has fewer of them, and the host
+    /// makes page tables and finds the program's pages in no cache.
     #[serde(default)]
     pub new_fault_extra_nanos: u64,
     /// The same for a stretch that ends at an emulated read of the time stamp counter.
     pub tsc_extra_nanos: u64,
-    /// Share that counts of what is none of the kinds of work,
+    /// Share that counts of work without a kind,
     pub other_scale: f64,
     /// up to this bound.
     #[serde(default)]
@@ -137,7 +137,7 @@ pub struct KernelCosts {
     /// Share of that copying that counts.
     #[serde(default)]
     pub copy_scale: f64,
-    /// Those of each kind of work, in the order of [`Work::ALL`].
+    /// Costs of each kind of work, in the order of [`Work::ALL`].
     pub works: [WorkCost; Work::COUNT],
 }
 
@@ -190,17 +190,17 @@ impl Default for KernelCosts {
     }
 }
 
-/// CPU time of a program that a page fault takes beyond what any stop takes, where nothing has been calibrated.
+/// CPU time of a program per page fault beyond any stop's, without calibration.
 pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 5_000;
 
-/// What a piece of work takes of the guest's kernel that is nothing but entering it, finding its way and leaving it.
-/// Kinds without a bound change address spaces or ask the host's tree, which takes a User Mode Linux a multiple of what
-/// it takes natively however long it lasts.
+/// CPU time of the guest's kernel for a piece of work that only enters the kernel, finds its way and leaves it. Kinds
+/// without a bound change address spaces or access the host's tree, which takes User Mode Linux a multiple of the
+/// native time for any duration.
 const CALL_BOUND_NANOS: u64 = 30_000;
 const COPY_BOUND_NANOS: u64 = 15_000;
 const SWITCH_BOUND_NANOS: u64 = 40_000;
 
-/// The same of what follows an idle time: an interrupt and the way to whom it is for.
+/// The same for work after an idle time: an interrupt and the way to its receiver.
 pub(crate) const OTHER_BOUND_NANOS: u64 = 60_000;
 
 /// How much there was of a kind of work.
@@ -213,7 +213,7 @@ pub struct Worked {
 }
 
 impl Worked {
-    /// What has come to it since `before`.
+    /// Difference to `before`.
     #[must_use]
     pub fn since(self, before: Worked) -> Worked {
         Worked {

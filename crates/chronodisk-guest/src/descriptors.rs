@@ -15,7 +15,7 @@ const VHOST_FIRST: RawFd = 32;
 /// a descriptor for one direction only.
 pub(crate) const SERIAL_IN: RawFd = 33;
 pub(crate) const SERIAL_OUT: RawFd = 34;
-/// What the guest's kernel prints.
+/// Console of the guest's kernel.
 pub(crate) const CONSOLE: RawFd = 35;
 /// The preload library.
 pub(crate) const CLOCK_LIBRARY: RawFd = 36;
@@ -27,7 +27,7 @@ pub(crate) const LOG: RawFd = 38;
 pub(crate) const EXECUTABLE: RawFd = 39;
 /// The vhost-user sockets of the further devices, in both.
 const VHOST_FURTHER: RawFd = 40;
-/// What a replayer in the guest is fed with.
+/// Feed of a replayer in the guest.
 pub(crate) const FEED: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd;
 /// Where the guest's system calls are recorded.
 pub(crate) const RECORDING: RawFd = FEED + 1;
@@ -69,7 +69,7 @@ pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: V
             let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
             if libc::getppid() as u32 != parent {
-                // It died before the call above; nobody waits for us.
+                // The parent died before the call above.
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
             if let Some(only) = &only {

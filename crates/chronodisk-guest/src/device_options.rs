@@ -17,7 +17,7 @@ pub struct DeviceOptions {
     pub state_file: Option<PathBuf>,
     /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
     pub store: StoreChoice,
-    /// What the device keeps survives a power cut of the host, too.
+    /// Data kept by the device survive a power cut of the host, too.
     pub durable: bool,
     /// A new file for everything that is done to the store.
     pub store_recording: Option<PathBuf>,

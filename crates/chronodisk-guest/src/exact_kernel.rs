@@ -25,7 +25,7 @@ const PATCH: &str = include_str!("../kernel/time.patch");
 const CONFIG: &str = include_str!("../kernel/config");
 /// The package whose archive the patch was made for.
 const SOURCE_PACKAGE: &str = "linux-source-6.1";
-/// What the build needs besides, each with its package.
+/// Other programs for the build, each with its package.
 const PROGRAMS: [(&str, &str); 7] = [
     ("gcc", "gcc"),
     ("make", "make"),
@@ -47,7 +47,7 @@ include Makefile
 /// Files that the compiler makes with this configuration, for the progress; found by counting.
 const COMPILED_FILES: u32 = 1_180;
 
-/// What to build from, and how.
+/// Source and options of a build.
 #[derive(Clone, Debug, Default)]
 pub struct BuildOptions {
     /// Archive of the kernel's source; the distribution's if `None`.
@@ -98,7 +98,7 @@ pub enum BuildError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// It was interrupted.
@@ -253,7 +253,7 @@ fn no_home() -> HostLacks {
     }
 }
 
-/// The folder for what Chronodisk keeps between runs.
+/// The folder for files that Chronodisk keeps between runs.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
@@ -265,7 +265,7 @@ fn folder_name() -> String {
     format!("kernel-{:016x}", recipe())
 }
 
-/// Names what a kernel is made by, so that a change of it is noticed: FNV-1a of patch and configuration.
+/// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patch and configuration.
 fn recipe() -> u64 {
     let bytes = PATCH.bytes().chain(CONFIG.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -304,7 +304,7 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Runs one step to its end; `on_line` gets what it prints.
+    /// Runs one step to its end; `on_line` gets its output.
     fn run(&self, step: &str, mut command: Command, on_line: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
         let failed = |output: String| BuildError::Step { step: step.to_owned(), output };
         let (reader, writer) = io::pipe().map_err(|error| failed(error.to_string()))?;

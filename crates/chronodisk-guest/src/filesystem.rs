@@ -20,7 +20,7 @@ pub enum FileSystem {
     Xfs,
     /// Copy on write, with checksums.
     Btrfs,
-    /// Whichever the store holds; it is found before the guest starts.
+    /// The one in the store, which is detected before the guest starts.
     Existing,
     /// The raw device is left as it is.
     None,

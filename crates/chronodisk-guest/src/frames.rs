@@ -1,5 +1,5 @@
-//! What the launcher and the guest's first process say to each other over a serial line: frames of
-//! one byte of kind, four bytes of length (little endian), and the payload.
+//! Messages between the launcher and the guest's first process over a serial line: frames of one byte of kind, four
+//! bytes of length (little-endian), and the payload.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Signal = 4,
     /// To the guest: the terminal's rows and columns, two bytes each.
     WindowSize = 5,
-    /// To the guest: nobody reads the command's standard output any more.
+    /// To the guest: the command's standard output has no reader any more.
     StdoutClosed = 6,
     /// To the guest: the same for standard error.
     StderrClosed = 7,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Ending = 20,
     /// From the guest: it has read so many more bytes of the line, four bytes.
     Taken = 21,
-    /// From the guest: what the command wrote to its terminal.
+    /// From the guest: output of the command to its terminal.
     Terminal = 22,
 }
 

@@ -1,9 +1,9 @@
-//! Work for which the guest's kernel has generic code only: AES, SHA, CRC32C, parity. A native kernel uses instructions
-//! of the processor for it, so it takes a fraction there.
+//! Work for which the guest's kernel has only generic code: AES, SHA, CRC32C, parity. A native kernel uses instructions
+//! of the processor, so it takes a fraction of the time.
 //!
-//! The kernel does not count such work. What it does tell is who holds the code when the command has ended: mounted
-//! file systems, assembled arrays, users of its crypto interface. File systems that the command has unmounted and
-//! sockets of `AF_ALG` that it has closed are not seen.
+//! The kernel does not count such work. Its state at the command's end shows the users of the code: mounted file
+//! systems, assembled arrays, users of its crypto interface. File systems that the command has unmounted and sockets of
+//! `AF_ALG` that it has closed are missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct GenericCode {
     /// Its usual name.
     pub algorithm: String,
-    /// Who holds it, by name.
+    /// Its users, by name.
     pub holders: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl CryptoUsers {
     }
 }
 
-/// What the guest's kernel holds now that it did not hold `before`.
+/// Users in the guest's kernel now that were not there `before`.
 pub(crate) fn held_since(before: &CryptoUsers) -> Vec<GenericCode> {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let mut held = Held::default();

@@ -1,8 +1,8 @@
-//! What a store holds before a run: a file system that can be mounted, or something that must not be overwritten by
-//! chance.
+//! The content of a store before a run: a file system that can be mounted, or something that must not be overwritten
+//! accidentally.
 //!
-//! Only the beginning is looked at, where file systems, volumes and partition tables have their marks. What is there
-//! and has none of these marks counts as something, too.
+//! Only the beginning is examined, where file systems, volumes and partition tables have their signatures. Other
+//! content without a signature counts as something, too.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::control::BackendSpec;
 use crate::filesystem::FileSystem;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 
-/// What the beginning of a store says.
+/// Content of a store, by its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Nothing,
@@ -76,7 +76,7 @@ fn held_by(store: &mut dyn Store) -> Result<Held, chronodisk_store::StoreError> 
     Ok(look(&beginning))
 }
 
-/// Where a mark stands, and what it is the mark of.
+/// A signature, with its place and meaning.
 struct Mark {
     at: usize,
     bytes: &'static [u8],

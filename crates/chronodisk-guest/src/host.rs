@@ -1,5 +1,5 @@
-//! What the launcher must find out about the host: the guest's kernel, the caller's identity and
-//! terminal, the rate of the time stamp counter.
+//! Facts about the host for the launcher: the guest's kernel, the caller's identity and terminal, the rate of the
+//! time-stamp counter.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,9 +22,9 @@ use crate::time::GuestTime;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct HostLacks {
-    /// What.
+    /// The missing thing.
     pub what: String,
-    /// What to do about it.
+    /// Advice.
     pub help: String,
 }
 
@@ -33,7 +33,7 @@ pub struct HostLacks {
 pub struct UserModeLinux {
     /// The kernel, an ordinary program.
     pub executable: PathBuf,
-    /// The folder of its modules; `None` if it has built in what a guest needs.
+    /// The folder of its modules; `None` if it has a guest's needs built in.
     pub modules: Option<PathBuf>,
 }
 
@@ -41,10 +41,10 @@ const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
 impl UserModeLinux {
-    /// A kernel of the user's own, which has built in what a guest needs.
+    /// A kernel of the user's own, with a guest's needs built in.
     ///
     /// # Errors
-    /// When there is no program.
+    /// If the program does not exist.
     pub fn at(file: &Path) -> Result<Self, HostLacks> {
         if !is_executable(file) {
             return Err(HostLacks {
@@ -92,7 +92,7 @@ impl UserModeLinux {
         };
         let executable = find_program(KERNEL)
             .ok_or_else(|| lacks(format!("{KERNEL}, the kernel that guests run, is not in PATH")))?;
-        // The folder holds one release, that of the installed kernel.
+        // The folder holds one release, the installed kernel's.
         let modules = fs::read_dir(MODULES)
             .ok()
             .and_then(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).max())
@@ -145,7 +145,7 @@ pub(crate) fn owns_terminal() -> bool {
         || rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Who the caller is.
+/// The caller's identity.
 pub(crate) struct Identity {
     pub uid: u32,
     pub gid: u32,
@@ -253,7 +253,7 @@ impl CounterReading {
 }
 
 const READINGS: u32 = 64;
-/// The rate is measured over at least this. A run waits as long for its device's process, so mostly nobody sleeps.
+/// Shortest measurement of the rate. A run waits as long for its device's process, so usually no thread sleeps.
 const MEASURED_MIN: Duration = Duration::from_millis(4);
 
 /// Waits for any of them; an interruption is as good as an event.

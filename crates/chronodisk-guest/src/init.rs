@@ -81,7 +81,7 @@ impl Failure {
 }
 
 trait At<T> {
-    /// Names the stage and what was being done.
+    /// Adds the stage and the attempted action.
     fn at(self, stage: Stage, doing: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 
@@ -146,11 +146,11 @@ fn mark(serial: &mut Serial, stage: Stage) {
     serial.send_mark(&Mark { stage, time_stamp_counter });
 }
 
-/// What is prepared before anything is mounted.
+/// Preparations before the first mount.
 struct Prepared {
     /// The host's tree as it is below the overlay.
     host_tree: OwnedFd,
-    /// What the guest writes to that tree, unless it writes there itself.
+    /// Upper layer for the guest's writes to that tree, unless it writes there itself.
     upper: Option<UpperLayer>,
 }
 
@@ -207,7 +207,7 @@ fn enter_overlay() -> io::Result<UpperLayer> {
     Ok(upper)
 }
 
-/// Those that a tree lacks a folder for are left out, as on a host without them.
+/// Mounts without a folder in the tree are omitted, as on a host without them.
 fn mount_kernel_file_systems() {
     let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mounts: [(&str, &str, MountFlags, &std::ffi::CStr); 5] = [
@@ -310,7 +310,7 @@ fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBu
     let folders_made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
     let mounted = mount_at(spec, at).and_then(|()| {
-        // Folders of a file system that was there belong to whom it says.
+        // Folders of an existing file system keep their owners.
         if !spec.makes_file_system {
             return Ok(());
         }
@@ -328,8 +328,8 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     let kind = spec.mount_type.as_deref().unwrap_or(spec.file_system.name());
     let own = spec.file_system.mount_options(device_bytes(Stage::Mount)?);
     let options: Vec<&str> = own.into_iter().chain(spec.mount_options.as_deref()).collect();
-    // Without options mount(8) makes this one call, and to start it takes a tenth of what a short run takes. A kernel
-    // that has all built in may be an exact one, whose instants are the same in each version: it starts the program.
+    // Without options mount(8) makes only this call, and starting it takes a tenth of a short run. A kernel without
+    // modules may be an exact one, whose instants must be the same in each version: there the program is started.
     let makes_the_call = options.is_empty() && spec.modules.is_some();
     if makes_the_call && mount(DEVICE, at, kind, MountFlags::empty(), c"").is_ok() {
         return Ok(());
@@ -348,7 +348,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Leaves the host's tree as it was; what is not empty any more is somebody's and stays.
+/// Restores the host's tree; folders that are no longer empty stay.
 fn remove_folders(folders: &[PathBuf]) {
     for folder in folders {
         let _ = fs::remove_dir(folder);
@@ -371,14 +371,14 @@ fn find_working_directory(spec: &GuestSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Pages, and what is known of files and folders (`Documentation/admin-guide/sysctl/vm.rst`, `drop_caches`).
+/// Drops pages, dentries and inodes (`Documentation/admin-guide/sysctl/vm.rst`, `drop_caches`).
 fn drop_caches() -> Result<(), Failure> {
     const FILE: &str = "/proc/sys/vm/drop_caches";
     rustix::fs::sync();
     fs::write(FILE, "3").at(Stage::Command, || FILE.into())
 }
 
-/// Recorded tasks have ids up to what their kernel gave out, and there may be many at once.
+/// Recorded tasks have ids up to their kernel's maximum, and there may be many at once.
 fn allow_all_task_ids() -> Result<(), Failure> {
     for (file, most) in [("/proc/sys/kernel/pid_max", "4194304"), ("/proc/sys/kernel/threads-max", "1000000")] {
         fs::write(file, most).at(Stage::Command, || file.into())?;

@@ -8,16 +8,16 @@ use std::os::unix::fs::OpenOptionsExt;
 const FILE: &str = "/dev/kmsg";
 /// `LOG_LINE_MAX` and the longest head, with room.
 const RECORD_BYTES_MAX: usize = 8 << 10;
-/// `KERN_WARNING`; what is worse has a smaller number.
+/// `KERN_WARNING`; more severe levels have smaller numbers.
 const WARNING: u32 = 4;
-/// So many are told, and of the rest how many there were.
+/// Warnings reported; of the rest only the number is.
 const WARNINGS_MAX: usize = 20;
 
-/// What the kernel logs from now on; nothing on a kernel without a log.
+/// The kernel's log from now on; empty on a kernel without a log.
 pub(crate) struct KernelLog(Option<File>);
 
 impl KernelLog {
-    /// Begins behind what has been logged.
+    /// Begins behind the present end of the log.
     pub fn from_now() -> Self {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(FILE);
         let at_end = file.and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
@@ -95,7 +95,7 @@ fn warning_in(record: &[u8]) -> Option<String> {
     let record = String::from_utf8_lossy(record);
     let (head, text) = record.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;
-    // A priority is eight times the facility, of which 0 is the kernel, and the level.
+    // A priority is eight times the facility, 0 for the kernel, plus the level.
     (priority <= WARNING).then(|| text.lines().next().unwrap_or_default().to_owned())
 }
 

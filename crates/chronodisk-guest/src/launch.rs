@@ -1,6 +1,6 @@
-//! The launcher: boots a guest with a backend, relays the command's input and output, and collects
-//! what happened. Whatever dies, the rest is ended and nothing stays behind: the guest's files,
-//! sockets and memory have no names, and every process dies with the one that started it.
+//! The launcher: boots a guest with a backend, relays the command's input and output, and collects the results. If any
+//! process dies, the others are ended and nothing remains: the guest's files, sockets and memory have no names, and
+//! every process dies with its parent.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ use crate::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_en
 use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
 
-/// What to run, and on what.
+/// Command and devices of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The devices, at least one, in the order of the guest's names for them: /dev/vda, /dev/vdb and on.
@@ -50,7 +50,7 @@ pub struct RunOptions {
     pub answer_patience: Duration,
     /// How long a lost connection to one may take to come back.
     pub reconnect_patience: Duration,
-    /// Bounds of what is slept in every call of the model, uniformly; the guest must not notice.
+    /// Bounds of the uniform sleep in every call of the model; the guest must not notice it.
     pub model_delay: RangeInclusive<Nanos>,
     /// Diagnostic: the guest's clock sleeps up to so long, at random, at one in eight of its entries; the guest must
     /// not notice.
@@ -65,7 +65,7 @@ pub struct RunOptions {
     pub mkfs_options: Vec<String>,
     /// For `mount -o`.
     pub mount_options: Option<String>,
-    /// For `mount -t`, instead of the file system's name: what a module of the user's own calls itself.
+    /// For `mount -t`, instead of the file system's name: the name used by a module of the user's own.
     pub mount_type: Option<String>,
     /// Absolute path of the mount point in the guest.
     pub mount_point: String,
@@ -92,12 +92,11 @@ pub struct RunOptions {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
-    /// Interval of the guest's time after which it is sampled what the devices take of the host; nothing is under
-    /// [`GuestTime::Real`].
+    /// Interval of the guest's time between samples of the devices' use of the host; none under [`GuestTime::Real`].
     pub sample_every: Option<Nanos>,
     /// Command and arguments; not looked at if system calls are replayed.
     pub command: Vec<OsString>,
-    /// What is replayed in place of a command.
+    /// Replay in place of a command.
     pub replay: Option<ReplayOptions>,
     /// Where the command's system calls are recorded, if they are.
     pub recording: Option<Recording>,
@@ -232,7 +231,7 @@ struct Run<'a> {
     options: &'a RunOptions,
     page: ClockPage<Launcher>,
     log: File,
-    /// What is replayed, and what has come of it.
+    /// The feed of a replay, with its result.
     feed: Option<File>,
     /// Dropped before the backend, which then sees it hang up and closes its stores.
     guest: Guest,
@@ -241,7 +240,7 @@ struct Run<'a> {
     clock: ClockOptions,
     relay: Relay,
     outputs: Outputs,
-    /// What was wrong with our own streams.
+    /// The first error of this process's own streams.
     output_failure: Option<String>,
     screen: Screen,
     pulse: Pulse,
@@ -270,7 +269,7 @@ struct Edge {
     worked: [Worked; Work::COUNT],
 }
 
-/// What waits to be relayed.
+/// Data waiting to be relayed.
 #[derive(Default)]
 struct Relay {
     decoder: Decoder,
@@ -363,7 +362,7 @@ impl Run<'_> {
                 self.console_ended = true;
             }
             if ready.guest_line && !self.outputs.are_full() {
-                // Until it is known what follows from it; or the guest would see its words gone and nothing owed.
+                // Until the consequences are known: otherwise the guest would see its output taken and nothing owed.
                 self.page.set_launcher_owes(true);
                 self.read_guest(on_event)?;
             }
@@ -409,7 +408,7 @@ impl Run<'_> {
         line.set(PollFlags::OUT, self.relay.may_send() > 0);
         let stdin = io::stdin();
         let takes_stdin = self.takes_stdin();
-        // What has ended is ready for ever. The guest's own end, which is left to wait for, stands in its place.
+        // A closed descriptor polls ready for ever. The guest's own end, which is awaited in any case, replaces it.
         let guest_end = || PollFd::new(&self.guest.pidfd, PollFlags::IN);
         let mut waits = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -447,11 +446,11 @@ impl Run<'_> {
         Ok(!waits[0].revents().is_empty())
     }
 
-    /// Tells the guest's clock whether to stand still while the guest idles: something is on its way
-    /// between us, which on the emulated machine takes no time.
+    /// Tells the guest's clock whether to stand still while the guest idles: data are in transit between launcher and
+    /// guest, which takes no time on the emulated machine.
     ///
-    /// Before the command only the instructions are on their way, and after it the guest's first
-    /// process reads no more, so what it left unread is no debt.
+    /// Before the command only the instructions are in transit. After it the guest's first process reads no more, so
+    /// unread data do not count.
     fn say_what_is_owed(&self) {
         let relay = &self.relay;
         let unread = self.command_ended.is_none() && (!relay.to_guest.is_empty() || relay.unread_bytes > 0);
@@ -467,7 +466,7 @@ impl Run<'_> {
         self.say_what_is_owed();
     }
 
-    /// Takes what the guest has sent, a bounded part of it at once; false if there was nothing.
+    /// Takes data from the guest, a bounded amount at once; false if there were none.
     fn read_guest(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<bool, RunError> {
         let mut bytes = [0; 64 << 10];
         let mut got_some = false;
@@ -585,8 +584,8 @@ impl Run<'_> {
         if self.options.stdout_to_stderr { Target::Stderr } else { Target::Stdout }
     }
 
-    /// Writes what our own streams take, and tells the guest which of them take no more: its kernel
-    /// then tells the command, as the host's would.
+    /// Writes as much as this process's streams accept, and tells the guest which were closed: its kernel then tells
+    /// the command, as the host's would.
     fn write_out(&mut self) {
         for closed in self.outputs.write() {
             if !self.runs() {
@@ -601,7 +600,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes what is left once the guest has ended; the user may interrupt it.
+    /// Writes the rest once the guest has ended; the user may interrupt it.
     fn write_out_the_rest(&mut self) -> Result<(), RunError> {
         loop {
             self.outputs.write();
@@ -625,7 +624,7 @@ impl Run<'_> {
             }
             Ok(got) => {
                 self.relay.credit_bytes -= got;
-                // Whoever types lives in the host's time, and so must the program between the keys.
+                // A user who types lives in the host's time, and so must the program between the keys.
                 if host::terminals()[0] && self.options.time.follows_typing() {
                     self.page.follow_host();
                 }
@@ -684,7 +683,7 @@ impl Run<'_> {
                 self.send_window_size();
                 return Ok(());
             }
-            // Nobody reads it yet.
+            // The command does not run yet.
             libc::SIGWINCH => {
                 self.relay.window_changed = true;
                 return Ok(());

@@ -1,17 +1,16 @@
 //! Runs a program in User Mode Linux, on an emulated device, in the guest's own time or the host's.
 //!
-//! Three processes work together, and a fourth ([`guest_sweeper`]) clears up behind them. The
-//! *launcher* ([`run`]) is the user's command: it starts the two others, relays the program's input
-//! and output, and collects the result. The *backend*
-//! ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is
-//! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim`), and
-//! whose first process ([`guest_init`]) is this executable again.
+//! Three processes work together, and a fourth ([`guest_sweeper`]) cleans up after them. The *launcher* ([`run`]) is
+//! the user's command: it starts the two others, relays the program's input and output, and collects the result. The
+//! *backend* ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is the
+//! distribution's `linux.uml` with a preload library as its clock (`shim`); its first process ([`guest_init`]) is this
+//! executable again.
 //!
-//! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
-//! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
-//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated
-//! time itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time
-//! ([`GuestTime::Real`]) nothing stands still and nothing jumps, and what User Mode Linux costs shows.
+//! The guest's time stands still from a virtqueue kick to its acknowledgement, and jumps when the guest idles. Not
+//! modelled: more than one CPU, and the exact cost of a native kernel's system calls; one stated factor scales the
+//! guest kernel's CPU time. In a kernel that keeps simulated time itself ([`exact_kernel`]), computing takes no time,
+//! or the programs' own. In the host's time ([`GuestTime::Real`]) nothing stands still and nothing jumps, and the costs
+//! of User Mode Linux are visible.
 
 mod backend;
 pub mod calibration;

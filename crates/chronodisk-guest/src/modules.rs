@@ -45,7 +45,7 @@ impl Modules {
         Ok(Modules { folder: folder.to_owned(), needs, wants })
     }
 
-    /// The files of what a guest needs, in the order in which they load; what the kernel has built in has none.
+    /// The files of a guest's modules, in load order; built-in modules have none.
     pub fn needed_by(&self, spec: &GuestSpec) -> Vec<PathBuf> {
         names_for(spec).into_iter().flat_map(|name| self.files_of(name)).collect()
     }
@@ -121,7 +121,7 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
         names.push(spec.file_system.name());
     }
     if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
-        // What a mount with quotas asks the loader of modules for, which looks among the host's.
+        // A mount with quotas requests these from the module loader, which looks among the host's.
         names.extend(["quota_v1", "quota_v2"]);
     }
     if spec.devices > 1 {

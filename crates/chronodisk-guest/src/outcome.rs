@@ -1,4 +1,4 @@
-//! What comes of a run, or why nothing does.
+//! Result of a run, or the reason why there is none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::replay::ReplayOutcome;
 use crate::settle::Settled;
 use crate::spec::{CheckResult, DroppedFiles, Stage};
 
-/// What happened in a run whose command was run.
+/// Result of a run whose command was started.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     /// The command's exit status as a shell gives it.
@@ -33,19 +33,19 @@ pub struct RunOutcome {
     pub records: Vec<RequestRecord>,
     /// The guest's clock as it was set.
     pub clock: ClockOptions,
-    /// What it counted from boot to power-off.
+    /// Counters from boot to power-off.
     pub counters: ClockCounters,
     /// The same up to the command's begin and its end.
     pub counters_at: (ClockCounters, ClockCounters),
-    /// What came of the replay, if system calls were replayed.
+    /// Result of the replay, if system calls were replayed.
     pub replay: Option<ReplayOutcome>,
-    /// What the kernel worked on while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
+    /// Work of the kernel while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
     pub worked: [Worked; Work::COUNT],
-    /// What the backend reported.
+    /// The backend's report.
     pub backend: BackendReport,
     /// The guest kernel's release.
     pub kernel_release: String,
-    /// What the file system's checker said, if asked for.
+    /// Result of the file system's checker, if requested.
     pub check: Option<CheckResult>,
     /// Warnings in the log of the guest's kernel since right before the command.
     pub kernel_warnings: Vec<String>,
@@ -60,7 +60,7 @@ pub struct RunOutcome {
     pub output_failure: Option<String>,
     /// Whether the file system had done its own work when the command began.
     pub settled: Settled,
-    /// What the guest wrote to its view of the host's tree, and what ended with it.
+    /// Files that the guest wrote to its view of the host's tree, and that ended with it.
     pub dropped: DroppedFiles,
     /// Generic code that the guest's kernel held when the command had ended.
     pub generic_code: Vec<GenericCode>,
@@ -124,14 +124,14 @@ pub enum RunError {
     /// Something went wrong on the host.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The attempted action.
         doing: &'static str,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }
 
-/// Says what was being done when the host refused.
+/// Adds the attempted action to the host's error.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, RunError>;
 }

@@ -1,5 +1,5 @@
-//! The command's output on its way to the launcher's own streams: bounded queues, and writes that
-//! don't block, so that a reader who stands still keeps the launcher from nothing else.
+//! The command's output on its way to the launcher's own streams: bounded queues and non-blocking writes, so that a
+//! reader that stalls blocks nothing else in the launcher.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Bytes of one queue beyond which no more is to be taken from the guest.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
-/// Bytes of one write: what a pipe that polls writable takes without blocking (pipe(7), PIPE_BUF).
+/// Bytes of one write: the amount that a pipe accepts without blocking once it polls writable (pipe(7), PIPE_BUF).
 const WRITE_BYTES_MAX: usize = 4096;
 /// Writes to one stream before others are looked at again.
 const WRITES_AT_ONCE: usize = 64;
@@ -22,7 +22,7 @@ pub(crate) enum Target {
     Stdout,
     /// The launcher's standard error.
     Stderr,
-    /// The terminal at which the user sits, whichever of the standard streams it is.
+    /// The user's terminal, through any of the standard streams.
     Terminal,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Those of this process.
+    /// This process's streams.
     pub fn standard() -> io::Result<Self> {
         Ok(Outputs {
             stdout: Outlet::new(Some(io::stdout().as_fd().try_clone_to_owned()?)),
@@ -61,7 +61,7 @@ impl Outputs {
         self.outlets().iter().all(|outlet| outlet.waiting.is_empty())
     }
 
-    /// What to wait for in order to write on.
+    /// Descriptors to wait for before more is written.
     pub fn waits(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.outlets().into_iter().filter(|outlet| !outlet.waiting.is_empty()).filter_map(|outlet| {
             let fd = outlet.fd.as_ref()?;
@@ -69,7 +69,7 @@ impl Outputs {
         })
     }
 
-    /// Writes what the targets take now; returns those that take nothing any more from now on.
+    /// Writes as much as the targets accept now; returns those that were closed since the last call.
     pub fn write(&mut self) -> Vec<Target> {
         let mut closed = Vec::new();
         for target in [Target::Stdout, Target::Stderr, Target::Terminal] {
@@ -83,7 +83,7 @@ impl Outputs {
         closed
     }
 
-    /// What went wrong, other than that a reader has gone.
+    /// The first error other than a closed reader.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         [Target::Stdout, Target::Stderr, Target::Terminal]
             .into_iter()

@@ -18,7 +18,7 @@ use crate::shared::layout::{
 };
 use crate::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
-/// What the launcher decides about the guest's clock.
+/// Options of the guest's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockOptions {
     /// How time passes.
@@ -35,9 +35,9 @@ pub struct ClockOptions {
     pub disturbance_max: Nanos,
 }
 
-/// Taken off the CPU time of a stretch of user code that an alarm interrupted, which is a timer's interrupt, two
-/// switches and a signal more: 10 to 11 µs on the same machine, measured as what 2,500 interruptions
-/// added to the CPU time of a loop, less 1 to 2 µs that any interrupt costs the program's caches.
+/// Subtracted from the CPU time of a stretch of user code that an alarm interrupted: a timer's interrupt, two switches
+/// and a signal. 10 to 11 µs on the same machine, measured as the CPU time that 2,500 interruptions added to a loop,
+/// less 1 to 2 µs that any interrupt costs the program's caches.
 pub const INTERRUPT_NANOS_DEFAULT: u64 = 9_000;
 
 /// Counters of the guest's clock.
@@ -63,13 +63,13 @@ pub struct ClockCounters {
     pub traps: u64,
     /// CPU nanoseconds of the guest's kernel, unscaled.
     pub kernel_cpu_nanos: u64,
-    /// CPU nanoseconds of the work of the guest's kernel, without what its host took to run programs,
+    /// CPU nanoseconds of the work of the guest's kernel, without the host's overhead of running programs,
     #[serde(default)]
     pub kernel_work_nanos: u64,
-    /// what they counted, in virtual nanoseconds,
+    /// the virtual nanoseconds counted for it,
     #[serde(default)]
     pub kernel_counted_nanos: u64,
-    /// and the part of it that counted in full, because it was beyond what a call's emulation takes.
+    /// and the part counted in full, because it was beyond the emulation's share of a call.
     #[serde(default)]
     pub kernel_in_full_nanos: u64,
     /// CPU nanoseconds of the guest's programs, traps taken off.
@@ -102,7 +102,7 @@ pub struct ClockPage<W> {
     writer: W,
 }
 
-/// What a guest's devices have done.
+/// Activity of a guest's devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests that have arrived.
@@ -206,7 +206,7 @@ impl ClockPage<Launcher> {
         }
     }
 
-    /// What the guest's kernel has worked on, in the order of [`Work::ALL`].
+    /// Work of the guest's kernel, in the order of [`Work::ALL`].
     #[must_use]
     pub fn worked(&self) -> [Worked; Work::COUNT] {
         let worked = &self.words().worked;
@@ -216,7 +216,7 @@ impl ClockPage<Launcher> {
         })
     }
 
-    /// What the devices have done so far.
+    /// Activity of the devices so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let words = self.words();
@@ -263,7 +263,7 @@ impl ClockPage<Backend> {
         Nanos::from_nanos(self.words().virtual_now.get())
     }
 
-    /// For whom the guest's kernel made the requests of the last kick: [`RequestRecord::issuer`] of them.
+    /// Origin of the requests of the last kick: their [`RequestRecord::issuer`].
     #[must_use]
     pub fn issuer(&self) -> u32 {
         let said = self.words().issuer.get();
@@ -271,8 +271,7 @@ impl ClockPage<Backend> {
         known.unwrap_or(Issuer::Unknown) as u32
     }
 
-    /// The guest's clock now, if its time is the host's ([`GuestTime::Real`]): what has passed since
-    /// the page was made.
+    /// The guest's clock now, if its time is the host's ([`GuestTime::Real`]): the time since the page was made.
     #[must_use]
     pub fn host_now(&self) -> Nanos {
         monotonic().saturating_sub(Nanos::from_nanos(self.words().host_origin_nanos.get()))

@@ -212,7 +212,7 @@ pub(crate) struct Inheritance {
     pub exchange: OwnedFd,
     /// Of each device.
     pub vhost: Vec<OwnedFd>,
-    /// What is replayed.
+    /// The feed of a replay.
     pub feed: Option<OwnedFd>,
     /// Where system calls are recorded.
     pub recording: Option<OwnedFd>,
@@ -268,7 +268,7 @@ impl Guest {
             // Through the link, because the kernel's command line can't carry a path with a space. The kernel may
             // not look at other processes' links; see `confinement`.
             .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
-            // For whoever looks for the guest of a run; the kernel passes over a module that it does not have.
+            // Identifies the guest of a run; the kernel ignores the parameter of a module that it does not have.
             .arg(format!("chronodisk.launcher={}", std::process::id()))
             .args(["--", "guest-init"])
             .current_dir("/")
@@ -323,7 +323,7 @@ impl Guest {
         self.child.try_wait().doing("waiting for the guest")
     }
 
-    /// Reads what there is; whether there will be more.
+    /// Reads available output; returns whether more may come.
     pub fn read_console(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         let has_ended = loop {
@@ -368,8 +368,8 @@ fn own_executable() -> io::Result<OwnedFd> {
 
 /// Gives the guest's kernel the same addresses in each run.
 ///
-/// User Mode Linux takes what lies between its program break and the end of its memory for the guest's memory, so a
-/// break drawn by chance gives each run up to 32 MiB less, and with that other bounds at which dirty pages are written.
+/// User Mode Linux uses the memory between its program break and the end of its memory for the guest, so a random break
+/// would give each run up to 32 MiB less, and other bounds at which dirty pages are written.
 fn place_by_no_chance(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     // SAFETY: a system call that is safe between fork and exec.

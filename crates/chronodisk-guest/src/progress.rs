@@ -1,4 +1,4 @@
-//! What a launcher tells of a run while it goes on, and when a line about it may be drawn on the terminal.
+//! Progress of a run for its launcher, and the times at which a line about it may be drawn on the terminal.
 
 use std::time::{Duration, Instant};
 
@@ -23,25 +23,25 @@ pub enum RunEvent {
     Unrecordable(&'static str),
 }
 
-/// What a command has taken so far.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The guest's time since the command began.
     pub guest: Nanos,
     /// The host's time since then.
     pub host: Duration,
-    /// What the devices have done since the guest's start.
+    /// Activity of the devices since the guest's start.
     pub traffic: Traffic,
 }
 
 /// Real time between two [`RunEvent::Progress`].
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the command's output has made of the terminal.
+/// State of the terminal after the command's output.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     mid_line: bool,
-    /// The command moves the cursor itself, so nobody else may.
+    /// The command moves the cursor itself, so no line may be drawn.
     is_commands: bool,
 }
 

@@ -1,7 +1,7 @@
-//! The devices of a guest that lives in the host's time: completions leave when they are due there.
+//! The devices of a guest in the host's time: completions leave when they are due there.
 //!
-//! The guest says at which instant it kicks, so arrivals are exact. It runs on meanwhile, and is
-//! woken by a completion as by any other interrupt; what that takes is not the device's, and shows.
+//! The guest reports the instant of a kick, so arrivals are exact. It runs on meanwhile, and a completion wakes it like
+//! any other interrupt; that wake-up is not the device's, and is visible.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -99,7 +99,7 @@ impl RealTime {
         self.clock.finish(self.page.host_now())
     }
 
-    /// Gives the guest what must leave now.
+    /// Delivers the completions that must leave now.
     fn deliver(&mut self, sessions: &mut [VhostUserSession]) -> io::Result<()> {
         let noticed = self.page.host_now();
         self.clock.take(noticed, Nanos::ZERO, &mut self.leaving);

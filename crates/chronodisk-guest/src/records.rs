@@ -16,7 +16,7 @@ pub(crate) fn write(file: &File, records: &[RequestRecord]) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads the records written by [`write`].
 pub(crate) fn read(file: &mut File) -> io::Result<Vec<RequestRecord>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;

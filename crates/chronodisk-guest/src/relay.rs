@@ -23,14 +23,14 @@ use crate::spec::{Ending, GuestSpec, Mark};
 /// Standard input that the guest takes ahead of the command's reading it.
 const STDIN_WINDOW_BYTES: u32 = 64 << 10;
 const READ_BYTES: usize = 32 << 10;
-/// What a terminal's line discipline takes as the end of input.
+/// End of input for a terminal's line discipline.
 const END_OF_TRANSMISSION: u8 = 4;
 
 /// The guest's end of the serial line.
 pub(crate) struct Serial {
     line: File,
     decoder: Decoder,
-    /// What the line has not taken yet: while it takes nothing, signals must still be read from it.
+    /// Bytes that the line has not accepted yet: meanwhile signals must still be read from it.
     unsent: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl Serial {
     }
 
     fn wait_until(&self, flags: PollFlags) {
-        // What fails here fails again, and is told, where the line is used.
+        // An error here recurs, and is reported, where the line is used.
         let _ = poll(&mut [PollFd::new(&self.line, flags)], None);
     }
 
@@ -190,7 +190,7 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
             let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
             check(libc::setsid())?;
             if has_terminal {
-                // Standard input may be a pipe; whichever stream is the terminal takes control.
+                // Standard input may be a pipe; the first stream that is a terminal takes control.
                 for fd in 0..3 {
                     if libc::isatty(fd) == 1 {
                         libc::ioctl(fd, libc::TIOCSCTTY, 0);
@@ -220,8 +220,7 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
     }
 }
 
-/// The command's standard streams: a pseudo-terminal for those that are terminals on the host,
-/// pipes for the others.
+/// The command's standard streams: a pseudo-terminal for those that are terminals on the host, pipes for the others.
 struct Streams {
     terminal: Option<Terminal>,
     terminals: [bool; 3],
@@ -318,7 +317,7 @@ impl Streams {
         let taken = match result {
             Ok(taken) => taken,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
-            // The command closed its standard input: what comes is dropped, as a pipe's writer would learn.
+            // The command closed its standard input: further input is dropped, as a pipe's writer would notice.
             Err(_) => {
                 self.input = None;
                 front.len()
@@ -341,7 +340,7 @@ impl Streams {
         }
     }
 
-    /// Relays what the command has left in its pipes, without waiting for a writer that lives on.
+    /// Relays the rest of the command's output in its pipes, without waiting for a surviving writer.
     fn drain(&mut self, serial: &mut Serial) {
         for (stream, kind) in [(self.output.take(), Kind::Stdout), (self.error.take(), Kind::Stderr)] {
             let Some(stream) = stream else { continue };
@@ -372,7 +371,7 @@ impl Terminal {
         )?;
         rustix::fs::fchown(&user, Some(owner), None)?;
         rustix::fs::fchmod(&user, rustix::fs::Mode::from_raw_mode(0o620))?;
-        // A program that does not read must not keep what it writes from us.
+        // A program that does not read its input must not block its output.
         rustix::io::ioctl_fionbio(&controller, true)?;
         let terminal = Terminal { controller: controller.into(), user };
         if let Some((rows, columns)) = window_size {
@@ -476,7 +475,7 @@ fn take_frame(kind: Kind, payload: &[u8], streams: &mut Streams, command: Pid) {
     match (kind, payload) {
         (Kind::Stdin, bytes) => streams.waiting_input.extend(bytes),
         (Kind::StdinEnd, _) => streams.end_input(),
-        // Whoever writes there now learns it from its own kernel.
+        // Writers notice it from their own kernel.
         (Kind::StdoutClosed, _) => streams.output = None,
         (Kind::StderrClosed, _) => streams.error = None,
         (Kind::Signal, &[number]) => {
@@ -494,7 +493,7 @@ fn take_frame(kind: Kind, payload: &[u8], streams: &mut Streams, command: Pid) {
     }
 }
 
-/// Sends what can be read; false when the other end is closed.
+/// Sends available bytes; false when the other end is closed.
 fn forward(stream: &File, serial: &mut Serial, kind: Kind) -> bool {
     let mut bytes = [0; READ_BYTES];
     match { stream }.read(&mut bytes) {

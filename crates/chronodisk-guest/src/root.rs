@@ -1,11 +1,11 @@
-//! The command's root on the device: its own files are put there before it runs, so that loading them takes device
+//! The command's root on the device: its own files are copied there before it runs, so that loading them takes device
 //! time.
 //!
 //! The root is an overlay. Its upper layer is a folder of the device's file system, with copies of the program, its
-//! libraries, the files that its command line names and those that the user lists; below lies the host's tree. So what
-//! was copied is read from the device, all that the command writes anywhere goes to the device, and what nobody thought
-//! of is still found, untimed as without any of this. Not modelled: that a real root has everything on one file system;
-//! a look-up asks both layers.
+//! libraries, the files that its command line names and those that the user lists. Its lower layer is the host's tree.
+//! So copied files are read from the device, all writes of the command go to the device, and other files are still
+//! found, without device time. Not modelled: a real root has everything on one file system, while a look-up here visits
+//! both layers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{CString, OsStr, OsString};
@@ -40,8 +40,8 @@ pub enum RootChoice {
 pub(crate) const DEVICE_TREE: &str = "/.chronodisk-device";
 /// The command's root in that tree.
 pub(crate) const ROOT: &str = "/.chronodisk-root";
-/// Folders of the device's file system: the root's upper layer, what the overlay needs for its own work, and what the
-/// command sees at the mount point.
+/// Folders of the device's file system: the root's upper layer, the overlay's work folder, and the folder at the mount
+/// point.
 const UPPER: &str = "root";
 const WORK: &str = "work";
 const AT_MOUNT_POINT: &str = "mount";
@@ -53,10 +53,10 @@ pub(crate) fn open_host_tree() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// What was being done when it failed.
+/// The action that failed, with its error.
 pub(crate) type Trouble = (String, io::Error);
 
-/// Says what was being done.
+/// Adds the attempted action.
 fn doing<T, E: Into<io::Error>>(result: Result<T, E>, what: impl FnOnce() -> String) -> Result<T, Trouble> {
     result.map_err(|error| (what(), error.into()))
 }
@@ -70,7 +70,7 @@ pub(crate) fn build(spec: &GuestSpec, files: &[PathBuf], host_tree: &OwnedFd) ->
     let mut copier = doing(Copier::new(Path::new("/"), &on_device(UPPER)), || "the root's folder".into())?;
     let own = own_files(spec);
     for path in own.iter().chain(files) {
-        // What the command's words happen to name may be the host's to keep.
+        // Unreadable files that the command's words happen to name stay on the host.
         let copied = copier.copy(path).or_else(|error| match error.kind() {
             io::ErrorKind::PermissionDenied if !files.contains(path) => Ok(()),
             _ => Err(error),
@@ -115,12 +115,12 @@ pub(crate) fn take_down() -> io::Result<()> {
 struct Copier {
     from: PathBuf,
     to: PathBuf,
-    /// Of the first tree: what is mounted in it is not copied.
+    /// Device of the first tree: mounts inside it are not copied.
     device: u64,
     done: HashSet<PathBuf>,
     /// The first copy of files with several names, by device and inode.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Their times are set last, because what is made in them changes them.
+    /// Their times are set last, because creating files in them changes these.
     folders: Vec<(PathBuf, Metadata)>,
 }
 
@@ -139,7 +139,7 @@ impl Copier {
         Ok(copier)
     }
 
-    /// Copies what an absolute path names, and a folder with all that it holds.
+    /// Copies the file at an absolute path, and a folder with its content.
     fn copy(&mut self, path: &Path) -> io::Result<()> {
         let mut rest: VecDeque<OsString> = names(path);
         let mut at = PathBuf::new();
@@ -183,11 +183,11 @@ impl Copier {
                 continue;
             }
             let entries = match fs::read_dir(self.from.join(&folder)) {
-                // What the caller may not read, the command could not read either.
+                // The command could not read a file that the caller may not read.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
                 entries => entries?,
             };
-            // In the order of the names, so that runs repeat whatever order the host has.
+            // In the order of names, so that runs repeat for any order on the host.
             let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
             names.sort_unstable();
             for name in names {
@@ -286,11 +286,10 @@ fn modified(metadata: &Metadata) -> Timespec {
     Timespec { tv_sec: metadata.mtime(), tv_nsec: metadata.mtime_nsec() as _ }
 }
 
-/// The program, its interpreter and libraries, and every file that a word of the command names; in that order, each
-/// once.
+/// The program, its interpreter and libraries, and every file named by a word of the command; in that order, each once.
 ///
-/// Words are what blanks and the shell's own characters separate, so that programs in the text of `sh -c` are found as
-/// well. A word that only looks like a file's name costs some room on the device and nothing else.
+/// Words end at blanks and the shell's own characters, so that programs in the text of `sh -c` are found as well. A
+/// word that only looks like a file's name costs some room on the device.
 fn own_files(spec: &GuestSpec) -> Vec<PathBuf> {
     let mut found = OwnFiles::new(spec);
     for argument in &spec.command {
@@ -303,7 +302,7 @@ fn own_files(spec: &GuestSpec) -> Vec<PathBuf> {
     found.files
 }
 
-/// What ends a word in a shell's text, beside blanks.
+/// Characters besides blanks that end a word in a shell's text.
 const SHELL_SEPARATORS: &[u8] = b";&|<>()`'\"$=";
 
 struct OwnFiles<'a> {
@@ -348,7 +347,7 @@ impl<'a> OwnFiles<'a> {
         }
     }
 
-    /// Adds what the files need, and what that needs.
+    /// Adds the files' dependencies, recursively.
     fn follow(&mut self) {
         while let Some(file) = self.files.get(self.followed).cloned() {
             self.followed += 1;
@@ -368,7 +367,7 @@ impl<'a> OwnFiles<'a> {
         }
     }
 
-    /// What the loader would load for the program, which is not run; nothing if the loader can't tell.
+    /// Libraries that the loader would load for the program, which is not run; none if the loader can't tell.
     fn libraries(&self, loader: &Path, program: &Path) -> Vec<PathBuf> {
         let mut command = Command::new(loader);
         command.arg("--list").arg(program).current_dir(self.working_directory()).stdin(Stdio::null()).env_clear();
@@ -388,12 +387,12 @@ fn listed_libraries(list: &[u8]) -> Vec<PathBuf> {
         let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
         words.into_iter().find(|word| word.starts_with(b"/")).map(|word| PathBuf::from(OsStr::from_bytes(word)))
     };
-    // `/lib/ld.so => /lib64/ld.so`: what is loaded is behind the arrow.
+    // `/lib/ld.so => /lib64/ld.so`: the loaded file is behind the arrow.
     let behind = |line: &[u8]| line.windows(2).position(|pair| pair == b"=>").map_or(0, |arrow| arrow + 2);
     list.split(|&byte| byte == b'\n').filter_map(|line| path(&line[behind(line)..])).collect()
 }
 
-/// What the loader reads besides libraries (ld.so(8)).
+/// Files that the loader reads besides libraries (ld.so(8)).
 const LOADER_FILES: [&str; 2] = ["/etc/ld.so.cache", "/etc/ld.so.preload"];
 /// The loader's name is near the file's begin, as the kernel wants it.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -403,8 +402,8 @@ fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0)
 }
 
-/// The loader that a 64-bit program of this byte order asks for; `None` for what is no such program, or is linked
-/// statically. Offsets are those of `Elf64_Ehdr` and `Elf64_Phdr` (elf(5)).
+/// The loader of a 64-bit program of this byte order; `None` for other files and statically linked ones. Offsets are
+/// those of `Elf64_Ehdr` and `Elf64_Phdr` (elf(5)).
 fn loader_of(head: &[u8]) -> Option<PathBuf> {
     const MAGIC: &[u8] = b"\x7fELF\x02\x01";
     const INTERPRETER: u32 = 3;
@@ -499,7 +498,7 @@ mod tests {
         let head = fs::read("/bin/sh").unwrap();
         let loader = loader_of(&head[..4_096]).unwrap();
         assert!(loader.exists(), "{}", loader.display());
-        // Whatever is cut off or overwritten, nothing beyond the bytes is read.
+        // With any truncation or overwritten byte, no byte beyond the end is read.
         for end in 0..1_024 {
             let _ = loader_of(&head[..end]);
         }

@@ -1,4 +1,4 @@
-//! What the backend and its components take of the host, sampled while the guest lives.
+//! Samples of the backend's use of the host, by component, during the guest's life.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::init::device_name;
 
-/// What a component of a device took of the host.
+/// A component's use of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSample {
     /// Its name; with several devices after the device's and a dot.
@@ -22,14 +22,14 @@ pub struct ComponentSample {
     pub cpu: Nanos,
 }
 
-/// What all of the backend took of the host until an instant of the guest's time.
+/// The backend's use of the host up to an instant of the guest's time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// The instant.
     pub at: Nanos,
     /// The models first, then the stores' components.
     pub components: Vec<ComponentSample>,
-    /// Bytes of the devices of which it was not decided whether they must be kept.
+    /// Unclassified bytes of the devices.
     pub undecided_bytes: u64,
     /// Bytes that the devices' contents took.
     pub stored_bytes: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// `model_bytes` is what the models took of the host's memory when they were built.
+    /// `model_bytes` is the host memory that the models took when they were built.
     pub fn new(every: Option<Nanos>, model_bytes: u64) -> Self {
         let every = every.unwrap_or(Nanos::ZERO);
         Sampler { every, next: every, model_bytes, samples: Vec::new() }

@@ -12,7 +12,7 @@ use crate::init::device_name;
 
 /// No request in so long counts as idle, in the guest's time.
 const QUIET: Duration = Duration::from_secs(1);
-/// The wait ends after so long in the guest's time, whatever the file system still does.
+/// The wait ends after this much of the guest's time, even if the file system is still busy.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// The thread that reads bitmaps ahead and writes inode tables (`fs/ext4/super.c`). It pauses between two groups for
 /// ten times as long as the first took, and up to five seconds before it begins; when it has done its work, it ends.
@@ -45,7 +45,7 @@ pub(crate) fn settle(devices: usize) -> io::Result<Settled> {
     Ok(Settled::StillBusy)
 }
 
-/// What devices have done.
+/// Activity of devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Requests {
     completed: u64,

@@ -9,7 +9,7 @@ use chronodisk_engine::ending::EndRequest;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Those that the command is told of, or that end the run.
+/// Signals that are passed to the command, or that end the run.
 const CAUGHT: [libc::c_int; 8] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -55,7 +55,7 @@ impl Signals {
         }
     }
 
-    /// The numbers of those that came.
+    /// Numbers of the signals received.
     pub fn take(&self) -> Vec<libc::c_int> {
         let mut numbers = Vec::new();
         loop {

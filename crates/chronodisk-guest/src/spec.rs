@@ -1,4 +1,4 @@
-//! What the launcher tells the guest's first process to do, and what that tells back.
+//! Instructions of the launcher to the guest's first process, and its reports.
 
 use std::ops::Deref;
 
@@ -9,8 +9,8 @@ use crate::generic_code::GenericCode;
 use crate::root::RootChoice;
 use crate::settle::Settled;
 
-/// Bytes that need not be UTF-8: arguments, paths, the environment. Those that are go to the guest as text, which is a
-/// third of a list of numbers: its kernel reads the line byte by byte.
+/// Bytes that need not be UTF-8: arguments, paths, the environment. Valid UTF-8 goes to the guest as text, a third of
+/// the length of a list of numbers: its kernel reads the line byte by byte.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "ByteStringForm")]
 pub(crate) struct ByteString(Vec<u8>);
@@ -105,8 +105,8 @@ pub(crate) struct GuestSpec {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
-    /// Modules that the guest's kernel needs, as paths of the host's tree, in the order in which they load; `None` for
-    /// a kernel that has built in what a guest needs.
+    /// Modules for the guest's kernel, as paths of the host's tree, in load order; `None` for a kernel with a guest's
+    /// needs built in.
     pub modules: Option<Vec<ByteString>>,
     /// Modules of the user's own, likewise.
     pub own_modules: Vec<ByteString>,
@@ -148,7 +148,7 @@ pub(crate) enum Ending {
     Failed { stage: Stage, message: String },
 }
 
-/// How the command ended, and what the guest found afterwards.
+/// The command's end, and the guest's state afterwards.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Exited {
     /// The command's exit status, or 128 + the signal that killed it; 127 if it was not found, 126 if it could not be
@@ -171,14 +171,14 @@ pub struct DroppedFiles {
     pub first: Option<String>,
 }
 
-/// What the file system's own checker said.
+/// Result of the file system's own checker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
     /// Whether it found no fault.
     pub clean: bool,
     /// The command that was run.
     pub command: String,
-    /// What it printed.
+    /// Its output.
     pub output: String,
 }
 

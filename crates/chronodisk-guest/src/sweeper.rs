@@ -1,11 +1,11 @@
-//! A process that outlives all others of a run, and kills what they leave.
+//! A process that outlives all others of a run, and kills their leftovers.
 //!
-//! The guest's kernel dies with the launcher, and its processes with the kernel, because it traces them. But a process
-//! that the guest has just made asks to be traced by itself, with its first instructions. If the kernel dies before
-//! that, whoever adopts the process becomes its tracer and knows nothing of it, and it stands still for ever.
+//! The guest's kernel dies with the launcher, and its processes with the kernel, because it traces them. But a new
+//! process of the guest requests its tracing itself, with its first instructions. If the kernel dies before that, the
+//! process's new parent becomes its tracer without handling it, and it stands still for ever.
 //!
-//! The sweeper waits for the end of a pipe that the launcher alone holds open, so that it hears of any end of the
-//! launcher, and kills then what is left of the kernel's process group.
+//! The sweeper waits for the end of a pipe that only the launcher holds open, so that it notices any end of the
+//! launcher, and then kills the rest of the kernel's process group.
 
 use std::fs::{self, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::processes::own_process_group;
 
-/// The sweeper as the launcher holds it; when it is dropped, what is left of the guest is killed.
+/// The launcher's handle of the sweeper. Dropping it kills the guest's leftovers.
 pub(crate) struct Sweeper {
     child: Child,
     /// Readable when it has ended, which it does not do by itself.
@@ -62,7 +62,7 @@ impl Drop for Sweeper {
     }
 }
 
-/// What this executable does as the sweeper.
+/// Entry point of this executable as the sweeper.
 #[must_use]
 pub fn guest_sweeper() -> ExitCode {
     match watched() {

@@ -1,7 +1,7 @@
-//! A store as slow as a disk behind a thin wire, for experiments on what a guest notices of it.
+//! A store as slow as a disk behind a slow link, for experiments on its visibility to a guest.
 //!
-//! Reads and writes take at least their bytes divided by the rate, one after the other, in the host's time. What moves
-//! no bytes is as fast as before.
+//! Reads and writes take at least their bytes divided by the rate, one after the other, in the host's time. Operations
+//! without bytes are not slowed down.
 
 use std::thread;
 use std::time::{Duration, Instant};

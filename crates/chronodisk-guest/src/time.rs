@@ -1,4 +1,4 @@
-//! How time passes in a guest: which clock it lives by, what computing counts on it, and how idle time passes.
+//! Time in a guest: its clock, the charge for computing, and the pace of idle time.
 
 use crate::costs::KernelCosts;
 
@@ -8,14 +8,14 @@ pub enum GuestTime {
     /// A preload library is the clock of the distribution's kernel, or of one like it: time stops while the emulator
     /// works.
     Stopping {
-        /// What time is made of while the guest computes.
+        /// Time base while the guest computes.
         cpu: StoppingCpu,
         /// How idle time passes.
         idle: IdlePace,
     },
     /// The kernel keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
     Exact {
-        /// What time is made of while the guest computes.
+        /// Time base while the guest computes.
         cpu: ExactCpu,
         /// How idle time passes.
         idle: IdlePace,
@@ -25,7 +25,7 @@ pub enum GuestTime {
     Real,
 }
 
-/// What counts while a guest computes whose clock stops.
+/// Charge for computing in a guest whose clock stops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are few, and they stay plain values")]
 pub enum StoppingCpu {
@@ -35,7 +35,7 @@ pub enum StoppingCpu {
     Wall,
 }
 
-/// What counts while a guest computes whose kernel keeps simulated time.
+/// Charge for computing in a guest whose kernel keeps simulated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are few, and they stay plain values")]
 pub enum ExactCpu {
@@ -45,7 +45,7 @@ pub enum ExactCpu {
     Zero,
 }
 
-/// What the guest's CPU time counts.
+/// Charge for the guest's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredCpu {
     /// Of programs and kernel.
@@ -64,8 +64,8 @@ pub enum IdlePace {
     Jump,
     /// It passes with the host's: for a person at a terminal.
     Host,
-    /// It jumps until somebody types at a terminal, or from the start if the command is a shell at one, and then
-    /// passes with the host's.
+    /// It jumps until the user types at a terminal, or from the start if the command is a shell at one, and then passes
+    /// with the host's.
     JumpUntilTyping,
 }
 
@@ -80,7 +80,7 @@ impl GuestTime {
         }
     }
 
-    /// The name in results of what counts while the guest computes: `measured`, `wall` or `zero`.
+    /// Name of the charge in results: `measured`, `wall` or `zero`.
     #[must_use]
     pub fn cpu_name(&self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl GuestTime {
         }
     }
 
-    /// What the guest's CPU time counts, if it counts.
+    /// Charge for the guest's CPU time, if it counts.
     #[must_use]
     pub fn measured_cpu(&self) -> Option<MeasuredCpu> {
         match *self {
@@ -111,7 +111,7 @@ impl GuestTime {
         }
     }
 
-    /// Whether the guest's idle time passes with the host's once somebody types.
+    /// Whether the guest's idle time passes with the host's once the user types.
     pub(crate) fn follows_typing(&self) -> bool {
         match self {
             GuestTime::Stopping { idle, .. } | GuestTime::Exact { idle, .. } => *idle == IdlePace::JumpUntilTyping,

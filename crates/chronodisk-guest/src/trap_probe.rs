@@ -1,4 +1,4 @@
-//! System calls that do nothing, by which the guest's clock measures what stopping a program takes of its CPU time.
+//! System calls without effect, with which the guest's clock measures the CPU time of stopping a program.
 
 use crate::shared::layout::{PROBE_MARK, PROBES};
 

@@ -1,9 +1,9 @@
-//! A process that makes the block device and keeps it, so that nobody who serves a device ever waits for it.
+//! A process that makes the block device and keeps it, so that the device's server never waits for it.
 //!
-//! The process that answers FUSE may be killed at any moment. Its descriptor of `/dev/fuse`, whose end makes all
-//! requests fail, goes when the last of its threads has ended. One that waited for a request of the device at that
-//! moment would wait for ever. So whatever waits for the device is done here: opening the file, making the loop device,
-//! setting its queue (which waits until no request is under way), and emptying its cache.
+//! The process that answers FUSE may be killed at any moment. All requests fail once its descriptor of `/dev/fuse` is
+//! closed, which happens when the last of its threads has ended. A thread that waited for a request of the device at
+//! that moment would wait for ever. So this process does everything that waits for the device: opening the file, making
+//! the loop device, setting its queue (which waits for requests in flight), and emptying its cache.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,11 +22,10 @@ use crate::queue::{Queue, QueueSettings, Wanted};
 
 /// The word by which this executable becomes the attacher.
 const WORD: &str = "native-attacher";
-/// The argument after it by which it detaches what another one has left; the device's path and the number of the
-/// process that served it follow.
+/// Argument with which it detaches another one's device; the device's path and its server's pid follow.
 const DETACH: &str = "detach";
 
-/// What it is to make.
+/// Description of the device.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub size_bytes: u64,
@@ -37,7 +36,7 @@ pub(crate) struct Spec {
     pub queue: Wanted,
 }
 
-/// What it is asked for afterwards.
+/// Later requests to it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// To write the device's page cache, and to empty it.
@@ -48,7 +47,7 @@ pub(crate) enum Request {
     Take,
 }
 
-/// What it says.
+/// Its replies.
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
     Attached { path: PathBuf, settings: QueueSettings },
@@ -127,7 +126,7 @@ impl Drop for Attacher {
         if let Some(device) = &self.device
             && !ended.is_ok_and(|status| status.success())
         {
-            // It was killed. Whoever serves the device does not even open it.
+            // It was killed. The device's server does not even open the device.
             let mut command = Command::new(std::env::current_exe().unwrap_or_default());
             command.args([WORD, DETACH]).arg(device).arg(std::process::id().to_string());
             let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -149,7 +148,7 @@ fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>
     if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
 }
 
-/// What this executable does as the attacher.
+/// Entry point of this executable as the attacher.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn native_attacher() -> ExitCode {

@@ -35,11 +35,11 @@ pub struct Attachment {
     disconnector: Disconnector,
 }
 
-/// Makes every request of an emulated device fail, also those that wait.
+/// Makes every request of an emulated device fail, also waiting ones.
 #[derive(Debug)]
 pub struct Disconnector {
-    /// Where the kernel is told that the connection to its server has ended. Without it (no `fusectl`), who ends early
-    /// waits for what the device has been given.
+    /// File that tells the kernel of a dead server. Without it (no `fusectl`), an early end waits for the device's
+    /// requests.
     abort: Option<OwnedFd>,
 }
 
@@ -103,7 +103,7 @@ impl Attachment {
         &self.settings
     }
 
-    /// What the host permitted to the process that serves it.
+    /// Permissions that the host granted to its server.
     #[must_use]
     pub fn permitted(&self) -> FuseAttachment {
         self.permitted
@@ -142,24 +142,24 @@ impl Attachment {
     /// Writes the device's page cache, and empties it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The host's error.
     pub fn flush_cache(&mut self) -> Result<(), NativeError> {
         self.attacher.request(Request::Flush)
     }
 
-    /// Leaves the device to others: when the last of them closes it, the kernel writes its page cache and empties it,
-    /// as that of any disk. Otherwise Chronodisk itself has it open all the time.
+    /// Closes the device: when its last user closes it, the kernel writes its page cache and empties it, as for any
+    /// disk. Otherwise Chronodisk itself always has it open.
     ///
     /// # Errors
-    /// What the system says.
+    /// The host's error.
     pub fn leave(&mut self) -> Result<(), NativeError> {
         self.attacher.request(Request::Leave)
     }
 
-    /// Ends what [`leave`](Self::leave) began.
+    /// Reverts [`leave`](Self::leave).
     ///
     /// # Errors
-    /// What the system says, also if somebody has detached the device.
+    /// The host's error, also if the device was detached meanwhile.
     pub fn take(&mut self) -> Result<(), NativeError> {
         self.attacher.request(Request::Take)
     }
@@ -179,7 +179,7 @@ fn open_fuse() -> Result<OwnedFd, NativeError> {
 /// The file by which the connection of this mount is aborted, in a `fusectl` that is mounted nowhere either. Its
 /// directory has the number of the file system's device.
 fn open_abort(mounted: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    // Nobody is asked for it: who serves the device must not wait for it.
+    // Without a request to its server, for which the server must not wait.
     let unasked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let number = statx(mounted, "", unasked, StatxFlags::empty())?.stx_dev_minor;
     let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -188,7 +188,7 @@ fn open_abort(mounted: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     openat(&connections, format!("{number}/abort"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A mount without a mount point; it lives as long as somebody has something of it open.
+/// A mount without a mount point. It lives as long as a file of it is open.
 fn mount_nowhere(fuse: BorrowedFd<'_>) -> Result<OwnedFd, NativeError> {
     const DOING: &str = "mounting FUSE";
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;

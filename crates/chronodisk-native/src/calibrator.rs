@@ -1,6 +1,6 @@
-//! Measures how long requests of a file or device take, as a program sees it.
+//! Measures the times of a file's or device's requests as a program sees them.
 //!
-//! A process of its own does that: who serves a device must never wait for it.
+//! A process of its own does that: the server of a device must never wait for it.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -29,21 +29,21 @@ pub struct Requests {
     pub size_bytes: u64,
     /// Of each request; a multiple of 4096.
     pub request_bytes: u64,
-    /// Whether they write, which destroys what is there.
+    /// Whether they write, which destroys the contents.
     pub writes: bool,
     /// Whether they are anywhere, and not one behind the other.
     pub random: bool,
     /// How many.
     pub count: u32,
-    /// Seeds what is random.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
 impl Requests {
-    /// Makes them, and says how long each took.
+    /// Issues the requests, and returns their times.
     ///
     /// # Errors
-    /// What the system says.
+    /// The host's error.
     pub fn measure(&self) -> Result<Vec<Nanos>, NativeError> {
         let doing = format!("measuring {}", self.path.display());
         let executable = std::env::current_exe().doing(doing.clone())?;
@@ -80,7 +80,7 @@ impl Requests {
         let skip = bytes.as_ptr().align_offset(ALIGNMENT);
         let buffer = &mut bytes[skip..skip + length];
         let mut stream = RandomStream::new(self.seed, "calibrator", "place");
-        // What compresses or is zero could be written in no time.
+        // Compressible data and zeros could be written in no time.
         buffer.fill_with(|| stream.below(256) as u8);
         let mut times = Vec::with_capacity(self.count as usize);
         for number in 0..u64::from(self.count) {
@@ -101,7 +101,7 @@ impl Requests {
     }
 }
 
-/// What this executable does as the calibrator.
+/// Entry point of this executable as the calibrator.
 #[must_use]
 pub fn native_calibrator() -> ExitCode {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));

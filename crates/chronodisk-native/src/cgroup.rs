@@ -1,6 +1,6 @@
-//! A cgroup (version 2) for the command's processes: it covers all that they start, and can be ended as a whole.
+//! A cgroup (version 2) for the command's processes: it covers all their children, and can be killed as a whole.
 //!
-//! The hierarchy is mounted without a mount point, so that it is there whatever this host has mounted where.
+//! The hierarchy is mounted without a mount point, so that it does not depend on the host's mounts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Doing, NativeError};
 
-/// What its name begins with; what it is for and the number of the process that made it follow.
+/// Prefix of the cgroup's name; its purpose and the creator's pid follow.
 const NAME: &str = "chronodisk-";
 /// How long processes that were killed may take to go.
 pub(crate) const ENDING_MAX: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// Finds it, and ends what processes that were killed have left in it. The other one's name says what it is for.
+    /// Finds the hierarchy, and removes leftovers of killed processes. The cgroup's name contains `purpose`.
     pub fn find(purpose: &str) -> Result<Self, NativeError> {
         const DOING: &str = "mounting the hierarchy of cgroup v2";
         let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;
@@ -98,7 +98,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Thaws and kills, and waits until nobody is left, for [`ENDING_MAX`] at most.
+/// Thaws and kills the processes, and waits until all have ended, at most [`ENDING_MAX`].
 pub(crate) fn end(directory: BorrowedFd<'_>) -> bool {
     let give_up = Instant::now() + ENDING_MAX;
     loop {
@@ -143,7 +143,7 @@ pub(crate) fn open_in(parent: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Err
     openat(parent, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Ends and removes what processes that are no more have left.
+/// Ends and removes the cgroups of dead creators.
 fn end_leftovers(parent: BorrowedFd<'_>) {
     let Ok(entries) = Dir::read_from(parent) else { return };
     for entry in entries.flatten() {

@@ -53,7 +53,7 @@ fn unsuitable(path: &Path, why: &str) -> NativeError {
     }
 }
 
-/// `/sys`, or what a test has in its place.
+/// `/sys`, or a test's substitute.
 struct Sys<'a>(&'a Path);
 
 /// Devices that may lie on each other.

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::fmt;
 use std::io;
@@ -11,23 +11,23 @@ pub enum NativeError {
     /// The host lacks something.
     #[error("{what}")]
     HostLacks {
-        /// What.
+        /// The missing thing.
         what: String,
-        /// What the user can do about it.
+        /// Advice.
         help: String,
     },
-    /// What was named can't be used for this.
+    /// The named thing is unsuitable.
     #[error("{what}")]
     Unsuitable {
-        /// What, and why.
+        /// The thing, and the reason.
         what: String,
-        /// What the user can name instead.
+        /// An alternative.
         help: String,
     },
     /// The system refused something.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The attempted action.
         doing: String,
         /// Why not.
         source: io::Error,
@@ -42,12 +42,12 @@ pub enum NativeError {
         step: String,
         /// How it ended.
         how: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
 }
 
-/// What to do where a privilege is missing.
+/// Advice for a missing privilege.
 const WITHOUT_PRIVILEGE: &str =
     "run it as root (CAP_SYS_ADMIN); `chronodisk run` needs no privilege and runs the program in a guest";
 
@@ -59,7 +59,7 @@ impl NativeError {
     }
 }
 
-/// Says what was being done when the system refused.
+/// Adds the attempted action to an error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl fmt::Display) -> Result<T, NativeError>;
 }

@@ -1,4 +1,4 @@
-//! What is done to the device before and after the command: programs of the host do it, as children of this process, so
+//! Set-up and clean-up of the device around the command. Programs of the host do it, as children of this process, so
 //! that this process never waits for its own device.
 
 use std::ffi::OsStr;
@@ -41,7 +41,7 @@ pub fn mount(device: &Path, kind: &str, options: &str, directory: &Path) -> Resu
     step("mount", command.arg("--").args([device, directory]))
 }
 
-/// Unmounts what is mounted there and below, which writes what is left to be written.
+/// Unmounts the file systems there and below, which writes their dirty data.
 ///
 /// # Errors
 /// If umount(8) fails.
@@ -49,8 +49,8 @@ pub fn unmount(directory: &Path) -> Result<(), NativeError> {
     step("umount", Command::new("umount").args(["--recursive", "--"]).arg(directory))
 }
 
-/// Runs the commands of `--setup` in a shell that finds the device in its environment. Their processes are in the
-/// command's cgroup: what they leave in the background ends with the command.
+/// Runs the commands of `--setup` in a shell with the device in its environment. Their processes are in the command's
+/// cgroup, so background processes end with the command.
 ///
 /// # Errors
 /// If they fail.

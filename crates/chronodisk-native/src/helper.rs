@@ -1,4 +1,4 @@
-//! What the processes that help have in common.
+//! Common part of the helper processes.
 #![allow(unsafe_code)]
 
 use std::io;

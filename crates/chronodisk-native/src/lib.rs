@@ -1,22 +1,17 @@
 //! Runs programs natively, with all processors, on an emulated device of this host.
 //!
-//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE, whose one file is
-//!   the device's bytes, and a loop device is made of that file. No mount point is needed: the file system is never put
-//!   anywhere.
-//! - [`CommandScope`] is where a command runs: a mount namespace and a cgroup of its own.
+//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE with one file, the
+//!   device's bytes, and a loop device is made of that file. No mount point is needed: the FUSE file system is never
+//!   mounted in the tree.
+//! - [`CommandScope`] holds a command: a mount namespace and a cgroup of its own.
 //! - [`Program`] is the command, from its start to the end of all of its processes.
-//! - The *watchdog* ([`native_watchdog`]) is a process in a session of its own. When the process that started it ends,
-//!   by whatever means, it ends the command's processes and removes their cgroup. Everything else goes with that
-//!   process: the kernel detaches the loop device when nobody uses it any more, and the mount namespace ends with its
-//!   last process.
-//!
-//! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for
-//!   it.
-//!
-//! - [`Watch`] observes the command by BPF, predicts how long it would take on a faster device, and freezes it
-//!   meanwhile.
-//!
-//! - [`Requests`] are made one after the other to measure how long a device takes.
+//! - The *watchdog* ([`native_watchdog`]) is a process in a session of its own. When its starter ends, for any cause,
+//!   it kills the command's processes and removes their cgroup. Everything else ends with the starter: the kernel
+//!   detaches the loop device after its last user, and the mount namespace ends with its last process.
+//! - The *attacher* ([`native_attacher`]) makes the block device and keeps it, since the server of a device must never
+//!   wait for it.
+//! - [`Watch`] observes the command by BPF, predicts its run time on a faster device, and freezes it meanwhile.
+//! - [`Requests`] issues requests one at a time, to measure the service times of a device.
 //!
 //! All of that needs Linux and `CAP_SYS_ADMIN`.
 //!

@@ -11,8 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::{Doing, NativeError};
 
-/// A block device whose bytes are those of a file. It is detached when this is dropped, or when its last user closes
-/// it.
+/// A block device with the bytes of a file. It is detached when this is dropped, or when its last user closes it.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     /// `None` while it is left to others.
@@ -21,8 +20,7 @@ pub(crate) struct LoopDevice {
     label: String,
 }
 
-/// What the label of each begins with; the namespace of process numbers (its inode) and the number of the process that
-/// serves it follow.
+/// Prefix of each label; the namespace of process numbers (its inode) and the server's pid follow.
 const LABEL: &str = "chronodisk";
 
 const CONTROL: &str = "/dev/loop-control";
@@ -125,15 +123,15 @@ impl LoopDevice {
             let number = ioctl(control.as_fd(), LOOP_CTL_GET_FREE, std::ptr::null_mut::<u8>())
                 .doing("finding a free loop device")?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
-            // Made anew: a kernel that was told to discard nothing on a device can't be told otherwise later. If it is
-            // in use by now, or was made by somebody else again, what follows tells.
+            // Recreated: once a kernel was told not to discard on a device, it keeps that. Later steps notice if it is
+            // in use by now, or was recreated by another process.
             let device_number = std::ptr::without_provenance_mut::<u8>(number as usize);
             if ioctl(control.as_fd(), LOOP_CTL_REMOVE, device_number).is_ok() {
                 let _ = ioctl(control.as_fd(), LOOP_CTL_ADD, device_number);
             }
             let file = match open(&path) {
                 Ok(file) => file,
-                // Somebody else is just making it anew.
+                // Another process is recreating it.
                 Err(_) if attempt < ATTEMPTS => continue,
                 Err(error) => return Err(error),
             };
@@ -149,7 +147,7 @@ impl LoopDevice {
                     let device = LoopDevice { file: Some(file), path, label };
                     return Ok(device);
                 }
-                // Somebody was faster.
+                // Another process was faster.
                 Err(Errno::BUSY) => {}
                 Err(errno) => return Err(errno).doing(format!("making {} of the emulated device", path.display())),
             }
@@ -160,9 +158,9 @@ impl LoopDevice {
         })
     }
 
-    /// Closes it, so that others are its only users: when the last of them closes it, the kernel writes its page cache
-    /// and empties it, as that of any disk. It stays attached, also if all processes of this program are killed at
-    /// once; [`end_leftovers`] detaches it then.
+    /// Closes it, so that only other users remain: when the last of them closes it, the kernel writes its page cache
+    /// and empties it, as for any disk. It stays attached, even if all processes of this program are killed at once;
+    /// [`end_leftovers`] detaches it then.
     pub fn leave(&mut self) -> Result<(), NativeError> {
         if let Some(file) = &self.file {
             self.set_flags(file, 0)?;
@@ -220,7 +218,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Detaches what this process serves, or has served, at this path, if it is still there.
+/// Detaches the device at this path if it is this process's, or was.
 pub(crate) fn detach_from(path: &Path, server: u32) {
     detach(path, &label_of(server));
 }
@@ -231,16 +229,16 @@ fn detach(path: &Path, label: &str) {
     }
 }
 
-/// Whoever still uses it keeps it until he closes it.
+/// A remaining user keeps the device until it closes it.
 fn clear(file: &File) {
     let _ = ioctl(file.as_fd(), LOOP_CLR_FD, std::ptr::null_mut::<u8>());
 }
 
-/// Detaches what processes that were killed have left: see [`LoopDevice::leave`].
+/// Detaches the devices of killed processes: see [`LoopDevice::leave`].
 pub(crate) fn end_leftovers() {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return };
     for entry in entries.flatten() {
-        // Only those of a file without a mount point are ours, and others are not to be opened.
+        // Only devices of a file without a mount point are Chronodisk's; others must not be opened.
         let backing = std::fs::read_to_string(entry.path().join("loop/backing_file"));
         if backing.is_ok_and(|file| file.trim_end() == "/")
             && let Ok(file) = open_to_ask(&Path::new("/dev").join(entry.file_name()))
@@ -271,7 +269,7 @@ fn own_namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
-/// Opens what has this label; somebody may have detached it, and others may have the number now.
+/// Opens the device with this label. It may have been detached, and its number reused.
 fn open_own(path: &Path, label: &str) -> Result<File, NativeError> {
     let file = open_to_ask(path)?;
     match state(&file) {
@@ -314,7 +312,7 @@ fn opened(path: &Path, options: &mut OpenOptions) -> Result<File, NativeError> {
     })
 }
 
-/// What the call returns.
+/// Result of the call.
 fn ioctl<T>(fd: BorrowedFd<'_>, request: libc::c_ulong, argument: *mut T) -> Result<i32, Errno> {
     // SAFETY: every request is one of those above, whose argument is nothing, or points to a value of the type that the
     // kernel reads or fills for it.

@@ -1,8 +1,8 @@
-//! What the kernel says of a program and of its device, by BPF: when requests begin and end, and when threads of the
-//! program's cgroup, and those of the kernel that write for it, become runnable and block.
+//! Observes a program and its device by BPF: when requests begin and end, and when threads of the program's cgroup, and
+//! kernel threads that write for it, become runnable and block.
 //!
-//! The programs are `observer/observer.bpf.c`. This module loads them and reads their events; [`tracker`] makes
-//! something of these.
+//! The programs are `observer/observer.bpf.c`. This module loads them and reads their events; [`tracker`] interprets
+//! these.
 
 pub(crate) mod tracker;
 
@@ -37,7 +37,7 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("after_timer", "timer_expire_exit"),
 ];
 
-/// When the kernel is to wake who reads the events. At other times they are only kept.
+/// When the kernel wakes the events' reader. At other times they are only stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeUp {
     Never = 0,
@@ -135,7 +135,7 @@ fn refused(what: &str, error: &(dyn std::error::Error + 'static)) -> NativeError
     }
 }
 
-/// What made a thread runnable.
+/// Cause of a thread's becoming runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// It has been seen for the first time.
@@ -152,7 +152,7 @@ pub(crate) enum Cause {
     Other,
 }
 
-/// What a record says.
+/// An observed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The device got a request.
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(Record::parse(&bytes(4, 0)[..20]), None);
     }
 
-    /// The committed object is that of the committed source.
+    /// The committed object was compiled from the committed source.
     #[test]
     fn the_object_is_made_from_its_source() {
         let recorded = include_str!("observer/observer.bpf.clang").trim();

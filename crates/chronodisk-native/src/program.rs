@@ -29,7 +29,7 @@ pub struct Program<'a> {
     began: Duration,
 }
 
-/// What came of starting a command.
+/// Result of starting a command.
 #[derive(Debug)]
 pub enum Start<'a> {
     /// It runs.
@@ -87,7 +87,7 @@ impl<'a> Program<'a> {
                 rustix::io::write(&processes, b"0")?;
                 // It is killed with this process at the latest by the watchdog; this is sooner.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                // Who observes the cgroup sees a process when it begins to wait or to run.
+                // An observer of the cgroup sees a process when it begins to wait or to run.
                 let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
                 let nanos = monotonic().as_nanos() as u64;
                 rustix::io::write(&tell_time, &nanos.to_ne_bytes())?;
@@ -97,7 +97,7 @@ impl<'a> Program<'a> {
         let child = match starter.spawn() {
             Ok(child) => child,
             Err(reason) => {
-                // The instant was told by the last step before CMD, so what failed then is CMD itself.
+                // The last step before CMD reports the instant, so a later failure is CMD's own.
                 drop(starter);
                 if rustix::io::read(&times, &mut [0; 8]) != Ok(8) {
                     return Err(reason).doing(DOING);
@@ -123,11 +123,11 @@ impl<'a> Program<'a> {
         self.began
     }
 
-    /// Waits until the command or a process that helps (the watchdog, `helper`) has ended, something can be
-    /// read from `watched`, or this time is over, which is `None`.
+    /// Waits for the end of the command or of a helper process (the watchdog, `helper`), for input from `watched`, or
+    /// for the timeout, which is `None`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The host's error.
     pub fn wait(
         &mut self,
         helper: Option<BorrowedFd<'_>>,
@@ -166,8 +166,8 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Ends all processes of the command, those that it left behind included. Says whether they have gone: one that
-    /// waits for a device goes when that answers.
+    /// Kills all processes of the command, including those that it left behind. Returns whether they have ended: one
+    /// that waits for a device ends when the device answers.
     pub fn end_all(&mut self) -> bool {
         let gone = self.scope.cgroup.end();
         if gone {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, NativeError};
 
-/// What was set, as the kernel says it.
+/// Settings read back from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
     /// Read-ahead of its page cache, in KiB.
@@ -38,7 +38,7 @@ pub fn request_time(node: &Path) -> Option<Duration> {
     text.split_whitespace().nth(10)?.parse().ok().map(Duration::from_millis)
 }
 
-/// What is wanted of a queue.
+/// Requested settings of a queue.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub read_ahead_kib: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Queue(PathBuf);
 
 impl Queue {
-    /// That of the device with this node.
+    /// The queue of the device with this node.
     pub fn of(node: &Path) -> Self {
         Queue(Path::new("/sys/block").join(node.file_name().unwrap_or_default()).join("queue"))
     }
@@ -63,7 +63,7 @@ impl Queue {
         self.number("wbt_lat_usec").is_ok_and(|target_us| target_us > 0)
     }
 
-    /// Sets all, since a loop device keeps what an earlier user set.
+    /// Sets all, since a loop device keeps an earlier user's settings.
     pub fn set(&self, wanted: &Wanted) -> Result<QueueSettings, NativeError> {
         self.write("scheduler", &wanted.scheduler)?;
         let hardware_max: u64 = self.read("max_hw_sectors_kb")?.parse().unwrap_or(u64::MAX);

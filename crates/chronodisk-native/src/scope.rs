@@ -14,20 +14,19 @@ use crate::watchdog::Watchdog;
 /// watchdog that ends the command when this process ends.
 #[derive(Debug)]
 pub struct CommandScope {
-    /// Dropped first, so that nobody ends what is being ended.
+    /// Dropped first, so that it does not end the cgroup at the same time.
     pub(crate) watchdog: Watchdog,
     pub(crate) cgroup: Cgroup,
 }
 
 impl CommandScope {
-    /// Makes one. Mounts of this host appear in the namespace, too; what is mounted in it appears nowhere else.
+    /// Makes one. Mounts of this host appear in the namespace, too; mounts made in it appear nowhere else.
     ///
-    /// It is for a process with one thread: others would stay in the namespace that they are in. The cgroup's name is
+    /// The process must have one thread: others would stay in their namespace. The cgroup's name is
     /// `chronodisk-PURPOSE.PID`.
     ///
     /// # Errors
-    /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something
-    /// else.
+    /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses another step.
     #[allow(unsafe_code)]
     pub fn make(purpose: &str) -> Result<Self, NativeError> {
         let parent = Parent::find(purpose)?;
@@ -36,8 +35,8 @@ impl CommandScope {
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", downstream).doing(DOING)?;
-        // In the namespace, which so lives longer than this process: whoever is the last in it unmounts what is
-        // mounted, and would wait for the device that he serves himself.
+        // Inside the namespace, which so outlives this process: the last process in it unmounts the file systems, and
+        // would wait for the device that it serves itself.
         let watchdog = Watchdog::start(&parent)?;
         let cgroup = parent.make()?;
         Ok(CommandScope { watchdog, cgroup })

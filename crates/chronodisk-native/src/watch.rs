@@ -23,17 +23,17 @@ use crate::scope::CommandScope;
 
 /// How often the ring of events is emptied at least, so that it never becomes full.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// After so long a frozen command goes on for a moment, whatever it owes: a slow request must not stop it for long.
+/// Longest freeze; then the command runs for a moment regardless of its debt: a slow request must not stop it for long.
 const FROZEN_MAX: Nanos = Nanos::from_millis(500);
 /// How long that moment is at least: with a shorter one the command would get no further.
 const GOES_ON: Nanos = Nanos::from_millis(20);
 /// A request in flight for so long may have completed unseen. The BPF program is not run for one completion in some
 /// thousands, on Linux 6.18, and the kernel counts no run that it skipped (`recursion_misses`); why is not known.
 const MAYBE_UNSEEN: Nanos = Nanos::from_millis(20);
-/// What the least quantum leaves for the supervisor's own work.
+/// Part of the smallest quantum for the supervisor's own work.
 const PAUSE_MIN: Duration = Duration::from_micros(5);
 
-/// Sees what the command is going to do from its first instruction on.
+/// Observes the command from its first instruction on.
 pub struct Watch {
     observer: Observer,
     options: Vec<DilationOptions>,
@@ -48,7 +48,7 @@ pub struct Watching {
     supervisor: JoinHandle<Supervisor>,
 }
 
-/// What has been found.
+/// Result of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// One for each of the options, in their order.
@@ -204,7 +204,7 @@ impl Supervisor {
             self.drain();
             self.look_for_unseen();
             let (wake_up, pause) = if self.may_freeze { self.act() } else { (WakeUp::Never, LOOK_EVERY) };
-            // What happened before that was told must not be waited for.
+            // Do not wait before events from before the switch were read.
             let pause = if self.observer.set_wake_up(wake_up) { Duration::ZERO } else { pause };
             if self.wait(pause) {
                 break;
@@ -236,7 +236,7 @@ impl Supervisor {
         let is_idle = std::fs::read_to_string(&self.in_flight)
             .is_ok_and(|text| text.split_whitespace().all(|count| count == "0") && !text.trim().is_empty());
         if is_idle {
-            // What was reported by then.
+            // Events reported by then.
             self.drain();
             self.tracker.device_was_idle(now);
         }
@@ -302,8 +302,8 @@ impl Supervisor {
     }
 }
 
-/// Runs before other threads: who freezes late has let the command get further than it would. It rests most of the
-/// time. Where that is not permitted it is only less exact.
+/// Runs before other threads: after a late freeze the command would be too far ahead. This thread sleeps most of the
+/// time. Without the permission it is only less accurate.
 #[allow(unsafe_code)]
 fn be_prompt() {
     let parameters = libc::sched_param { sched_priority: 1 };

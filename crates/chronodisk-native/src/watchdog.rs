@@ -1,4 +1,4 @@
-//! A process that outlives the one that started it, and ends what that one leaves.
+//! A process that outlives its starter, and cleans up after it.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,13 +19,13 @@ const WORD: &str = "native-watchdog";
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     child: Child,
-    /// Closed when this process ends, by whatever means.
+    /// Closed at the end of this process, for any cause.
     _pipe: Option<ChildStdin>,
     pidfd: OwnedFd,
 }
 
 impl Watchdog {
-    /// Starts one for the cgroup that `parent` is going to make: whatever happens, it is not left.
+    /// Starts one for the future cgroup of `parent`, so that the cgroup is removed in any case.
     pub fn start(parent: &Parent) -> Result<Self, NativeError> {
         const DOING: &str = "starting the watchdog";
         let mut command = Command::new(std::env::current_exe().doing(DOING)?);
@@ -57,7 +57,7 @@ impl Drop for Watchdog {
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const FROZEN_MAX: Duration = Duration::from_millis(800);
 
-/// What this executable does as the watchdog.
+/// Entry point of this executable as the watchdog.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn native_watchdog() -> ExitCode {
@@ -91,7 +91,7 @@ pub fn native_watchdog() -> ExitCode {
     if has_ended { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Who froze the command may have been stopped.
+/// The process that froze the command may have been stopped.
 fn thaw_what_stays_frozen(directory: BorrowedFd<'_>, since: &mut Option<Instant>) {
     if !cgroup::has(directory, "frozen 1") {
         *since = None;

@@ -51,7 +51,7 @@ pub(crate) fn report(py: Python<'_>, error: &ReportError) -> PyErr {
     usage(py, error)
 }
 
-/// A model in Python did what a model must not do.
+/// A model in Python broke the contract.
 pub(crate) fn model(py: Python<'_>, message: String) -> PyErr {
     raise(py, "ModelError", message, None)
 }

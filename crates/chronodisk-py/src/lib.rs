@@ -1,7 +1,7 @@
-//! The extension module of the Python package `chronodisk`: the parts of it that are not Python.
+//! The extension module of the Python package `chronodisk`: its parts that are not Python.
 //!
-//! What is here takes and gives plain values; the package (`python/chronodisk`) has the interface that users see, its
-//! types and its documentation. Python's lock is not held while anything is simulated.
+//! This module takes and returns plain values. The package (`python/chronodisk`) has the public interface, its types
+//! and its documentation. Python's lock is released during simulations.
 
 mod errors;
 mod intervals;

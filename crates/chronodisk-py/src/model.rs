@@ -11,25 +11,25 @@ use pyo3::prelude::*;
 
 use crate::errors;
 
-/// Where a model puts what it raised.
+/// Holds the exception that a model raised.
 pub(crate) type Fault = Arc<Mutex<Option<PyErr>>>;
 
-/// The object, which Python's class `chronodisk.model.Model` describes.
+/// The object, described by Python's class `chronodisk.model.Model`.
 ///
-/// A model of this process can't fail, but one in Python can raise. Then it completes whatever is outstanding at once,
-/// and the simulation ends with the [`Fault`].
+/// A local model can't fail, but one in Python can raise. Then it completes all outstanding requests at once, and the
+/// simulation ends with the [`Fault`].
 pub(crate) struct PythonModel {
     object: Py<PyAny>,
     classes: Arc<Classes>,
     info: DeviceInfo,
     now: Nanos,
-    /// Arrivals of what is outstanding, by id.
+    /// Arrivals of outstanding requests, by id.
     outstanding: BTreeMap<u64, Nanos>,
     fault: Fault,
     has_failed: bool,
 }
 
-/// What requests are made of.
+/// Python classes of a request's parts.
 struct Classes {
     request: Py<PyAny>,
     ops: Vec<Py<PyAny>>,
@@ -103,7 +103,7 @@ impl PythonModel {
         Ok(())
     }
 
-    /// What completes first, up to `limit`.
+    /// Returns the first completions, up to `limit`.
     fn advance(&self, py: Python<'_>, limit: Nanos) -> PyResult<Vec<Completion>> {
         let answer = self.object.call_method1(py, intern!(py, "advance"), (limit.as_nanos(),))?;
         let mut completions: Vec<Completion> = Vec::new();

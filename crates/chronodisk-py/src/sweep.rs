@@ -31,7 +31,7 @@ fn parsed(
     }
 }
 
-/// What messages call a dictionary.
+/// Name of a dictionary in messages.
 const DICTIONARY: &str = "sweep";
 
 /// The command that a sweep runs, which tells the options that it knows.
@@ -54,7 +54,7 @@ pub(crate) fn sweep_command(py: Python<'_>, text: &str, label: Option<&str>) -> 
 
 #[pymethods]
 impl SweepPlan {
-    /// Prepares the cells of the sweep in `text`; `options` are those that its command knows.
+    /// Prepares the cells of the sweep in `text`; `options` are the long options of its command.
     #[new]
     fn new(
         py: Python<'_>,
@@ -94,13 +94,13 @@ impl SweepPlan {
         self.plan.names()
     }
 
-    /// What there is to do for a cell, for [`execute_task`] in any process.
+    /// Returns the task of a cell, for [`execute_task`] in any process.
     fn task(&self, index: usize) -> PyResult<String> {
         self.expect(index)?;
         Ok(serde_json::to_string(&self.plan.task(index)).unwrap_or_default())
     }
 
-    /// Keeps what [`execute_task`] gave.
+    /// Keeps a result of [`execute_task`].
     fn keep(&self, py: Python<'_>, index: usize, answer: &str) -> PyResult<()> {
         self.expect(index)?;
         let done: Done = serde_json::from_str(answer).map_err(|error| errors::usage(py, error))?;
@@ -111,7 +111,7 @@ impl SweepPlan {
         Ok(())
     }
 
-    /// Does what is missing in processes of this host. `progress` is called with the number of cells that are done.
+    /// Executes the missing cells in processes of this host. `progress` is called with the number of finished cells.
     #[pyo3(signature = (progress=None))]
     fn run(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<()> {
         let (stop, count) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));

@@ -107,7 +107,7 @@ pub(crate) fn records_of_object(object: &Bound<'_, PyAny>) -> PyResult<Pieces> {
         PyTypeError::new_err("__arrow_c_stream__ gave no capsule; expected the Arrow PyCapsule interface")
     })?;
     let pointer = capsule.pointer_checked(Some(STREAM))?.as_ptr().cast::<FFI_ArrowArrayStream>();
-    // SAFETY: a capsule of this name holds a stream of the C data interface. What is left in it is an empty one.
+    // SAFETY: a capsule of this name holds a stream of the C data interface. It is left empty.
     let reader = unsafe { RecordBatchStreamReader::from_raw(pointer) };
     let reader = Mutex::new(reader.map_err(|error| errors::usage(py, format!("the table can't be read: {error}")))?);
     let mut first_row = 0;

@@ -13,9 +13,8 @@ use crate::{Judgement, RepResult, RunResult};
 /// Name and version of [`Comparison`]'s form.
 pub const COMPARISON_SCHEMA: &str = "chronodisk.compare/1";
 
-/// Sets runs side by side; the first is the baseline. Differences are paired: a repetition against
-/// that of the baseline with the same seed, so that the two had the same chances; where seeds are not
-/// known, repetition i against repetition i.
+/// Compares runs; the first is the baseline. Differences are paired: each repetition with the baseline's of the same
+/// seed, so that both had the same random draws. Without known seeds, repetition i is paired with repetition i.
 #[must_use]
 pub fn compare(runs: &[RunResult]) -> Comparison {
     let mut notes = Vec::new();
@@ -41,7 +40,7 @@ pub struct Comparison {
     pub schema: String,
     /// One per run, in the order given; the first is the baseline.
     pub rows: Vec<ComparisonRow>,
-    /// What makes the runs less comparable.
+    /// Differences that make the runs less comparable.
     pub notes: Vec<String>,
     /// Whether the runs are worse than they may be, by the conditions that were given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -184,7 +183,7 @@ impl Comparison {
     }
 }
 
-/// Repetitions of the baseline with those of the run that belong to them.
+/// Pairs of a baseline's repetitions and the run's matching ones.
 pub(crate) fn pairs<'a>(baseline: &'a RunResult, run: &'a RunResult) -> Vec<(&'a RepResult, &'a RepResult)> {
     let known = |run: &RunResult| run.reps.iter().all(|rep| rep.seed.is_some());
     if !known(baseline) || !known(run) {

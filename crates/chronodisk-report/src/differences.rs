@@ -1,4 +1,4 @@
-//! In what two runs differ besides the device that they are compared for.
+//! Differences of two runs besides the compared device.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::RunResult;
 use crate::surroundings::Surroundings;
 
-/// Options that say nothing of what a run does, and those of which a field of the result says the same.
+/// Options without effect on a run's behaviour, and options with a field of their own in the result.
 const OPTIONS_TOLD_OTHERWISE: [&str; 21] = [
     "capacity_bytes",
     "clock",
@@ -36,7 +36,7 @@ const VARIABLES_NAMED: usize = 5;
 /// A longer value is not shown.
 const VALUE_CHARACTERS_MAX: usize = 40;
 
-/// What differs, each by its name, with the values of the run and of the baseline where they are short.
+/// The differences, each by name, with the values of run and baseline where they are short.
 pub(crate) fn differences(run: &RunResult, baseline: &RunResult) -> Vec<String> {
     let mut found = Differences(Vec::new());
     found.named("command", run.command != baseline.command);

@@ -1,4 +1,4 @@
-//! What can go wrong with files.
+//! Errors of files.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub enum ReportError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted: "read", "write", ...
+        /// The attempted action: "read", "write", ...
         action: &'static str,
         /// The operating system's answer.
         source: io::Error,
@@ -23,7 +23,7 @@ pub enum ReportError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The problem, with line and column.
         message: String,
     },
     /// Another kind of file, or one of another version.
@@ -41,7 +41,7 @@ pub enum ReportError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// A column is missing, or has the wrong type or a value that can't be.
@@ -53,7 +53,7 @@ pub enum ReportError {
         column: &'static str,
         /// Row, counted from 0, if it is about one.
         row: Option<u64>,
-        /// What was found and what was expected.
+        /// The value found and the value expected.
         message: String,
     },
     /// More than the memory that may be used for it.
@@ -77,7 +77,7 @@ pub enum ReportError {
     Plot {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
 }

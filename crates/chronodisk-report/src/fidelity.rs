@@ -23,11 +23,11 @@ const FRACTIONS: usize = 10_000;
 /// A request that a drive and a model served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedTwice {
-    /// What it did.
+    /// The operation.
     pub op: Op,
-    /// What the drive took.
+    /// Response time of the drive.
     pub measured: Nanos,
-    /// What the model took.
+    /// Response time of the model.
     pub simulated: Nanos,
 }
 

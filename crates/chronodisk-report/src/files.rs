@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ReportError;
 
-/// A file that is written under a temporary name beside its path; what was at the path stays until
-/// it is kept, and nothing is left behind if it is not.
+/// A file written under a temporary name beside its path. An existing file at the path stays until this one is kept.
+/// Otherwise no file is left behind.
 pub struct AtomicFile {
     path: PathBuf,
     temporary: PathBuf,
@@ -64,22 +64,22 @@ pub(crate) fn write_atomically(
     file.keep()
 }
 
-/// Writes `text` to a file that is there whole or not at all; unless it is to replace what is there, an existing file
-/// is an error of the kind `AlreadyExists`.
+/// Writes `text` to a file that appears complete or not at all. Without `replace`, an existing file is an error of the
+/// kind `AlreadyExists`.
 ///
 /// # Errors
-/// A file that is there and is not to be replaced, or that can't be written.
+/// If the file exists and is not to be replaced, or can't be written.
 pub fn write_text(path: &Path, text: &str, replace: bool) -> Result<(), ReportError> {
     let failed = |source| ReportError::Io { path: path.to_owned(), action: "write", source };
     if replace {
         return write_atomically(path, |file| file.write_all(text.as_bytes()).map_err(failed));
     }
-    // A hard link refuses to replace what is there, even what came there a moment ago; a rename would not.
+    // Unlike a rename, a hard link never replaces a file, even one that was just created.
     let temporary = temporary_name(path);
     let written = File::create_new(&temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::hard_link(&temporary, path));
-    // Whatever became of it, its other name is not needed.
+    // The temporary name is not needed in any case.
     let _ = fs::remove_file(&temporary);
     written.map_err(failed)
 }

@@ -82,7 +82,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// What a condition says of a run.
+/// Result of a condition on a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The run.

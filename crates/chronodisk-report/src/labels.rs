@@ -1,4 +1,4 @@
-//! What a user calls a run.
+//! A user's labels of a run.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,20 +1,20 @@
-//! What remains of a run: results with a schema, request logs, tables and plots.
+//! Results of runs: schemas, request logs, tables and plots.
 //!
-//! - [`RunResult`] is everything that is known of a run but its requests, as JSON.
+//! - [`RunResult`] is a run's result without its requests, as JSON.
 //! - [`write_log`] and [`read_log`] keep the requests as Parquet, [`LogWriter`] as they come.
 //! - [`write_calls`] and [`read_calls`] do the same for traces of system calls.
-//! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests.
-//!   [`StreamedSummary`] does it request by request, in bounded memory.
+//! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests. [`StreamedSummary`] does it
+//!   request by request, in bounded memory.
 //! - [`Simulation`] is the result of a simulation without a guest.
-//! - [`Fidelity`] sets a model beside a measured drive.
-//! - [`SweepFit`] sets a model beside a measured sweep, and says what fitting its constants gave.
-//! - [`TraceStatistics`] describes a block trace, [`TraceComparison`] sets two side by side.
-//! - [`compare`](compare()) sets runs side by side, with paired differences.
-//! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
-//!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
+//! - [`Fidelity`] compares a model with a measured drive.
+//! - [`SweepFit`] compares a model with a measured sweep, before and after its constants were fitted.
+//! - [`TraceStatistics`] describes a block trace, [`TraceComparison`] compares two.
+//! - [`compare`](compare()) compares runs, with paired differences.
+//! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text without colours;
+//!   [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
 //! - [`render_report`] makes one HTML page of runs, with charts; [`render_sweep_report`] one of a sweep.
 //!
-//! Everything here is a pure function of its input, except for reading and writing the files.
+//! Apart from reading and writing files, all functions are pure.
 #![forbid(unsafe_code)]
 
 mod calls;

@@ -32,11 +32,11 @@ pub(crate) const SCHEMA_KEY: &str = "chronodisk.schema";
 
 /// Rows of a row group.
 pub(crate) const ROW_GROUP_ROWS: usize = 65_536;
-/// Rows of a batch: what is held in memory besides the row group's compressed columns.
+/// Rows of a batch, held in memory besides the row group's compressed columns.
 pub(crate) const BATCH_ROWS: usize = 8_192;
 
-/// What a log says besides its requests, if it was made of a trace of another kind; in the file's metadata under
-/// `chronodisk.trace.*`.
+/// Properties of a log besides its requests, if it was converted from another kind of trace. Stored in the file's
+/// metadata under `chronodisk.trace.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogInfo {
     /// The trace's format.
@@ -70,7 +70,7 @@ impl LogInfo {
         pairs
     }
 
-    /// What the metadata say; whatever can't be understood is absent.
+    /// Reads the properties from the metadata. Malformed ones are absent.
     fn of(metadata: Option<&Vec<KeyValue>>) -> Self {
         let number = |key: &str| metadata_value(metadata, key).and_then(|text| text.parse().ok());
         let volumes = metadata_value(metadata, info_key::VOLUMES);
@@ -147,10 +147,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes what is left, and gives the file its name.
+    /// Writes the remaining records, and gives the file its name.
     ///
     /// # Errors
-    /// If that fails; there is no file then.
+    /// If that fails; no file remains then.
     pub fn finish(self) -> Result<(), ReportError> {
         self.finish_with(&LogInfo::default())
     }
@@ -185,12 +185,11 @@ pub(crate) fn failed(path: &Path, error: parquet::errors::ParquetError) -> Repor
     }
 }
 
-/// Reads a log. The file may come from anywhere: whatever is in it, the answer is records that
-/// could have been logged, or an error that names file and column.
+/// Reads a log from a file of any origin. Returns records that could have been logged, or an error that names file and
+/// column.
 ///
 /// # Errors
-/// If the file can't be read, is damaged, has another schema, lacks a column, or has a value that
-/// can't be.
+/// If the file can't be read, is damaged, has another schema, lacks a column, or has an impossible value.
 pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
     let mut records = Vec::new();
     for piece in LogReader::open(path)? {
@@ -269,7 +268,7 @@ impl LogReader {
         Ok(LogReader { path: path.to_owned(), info, claimed_rows, batches, rows: 0 })
     }
 
-    /// What the log says besides its requests.
+    /// The log's properties besides its requests.
     #[must_use]
     pub fn info(&self) -> &LogInfo {
         &self.info

@@ -30,7 +30,7 @@ pub struct RunResult {
     /// Commit that the program was built from, if it was built from a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chronodisk_commit: Option<String>,
-    /// What the user calls it.
+    /// Labels given by the user.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
     /// The whole command line as it was given.
@@ -52,7 +52,7 @@ pub struct RunResult {
     pub guest: GuestInfo,
     /// The machine that it ran on.
     pub host: HostInfo,
-    /// What else decides what a guest does; results of older versions and of other commands don't say it.
+    /// Environment of the guest that affects its behaviour. Absent in results of older versions and of other commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surroundings: Option<Surroundings>,
     /// The repetitions, in order.
@@ -60,15 +60,15 @@ pub struct RunResult {
     /// The pilot that decided how many there are, if one did. Its repetitions are not among them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot: Option<PilotResult>,
-    /// What a reader of the figures should know.
+    /// Reservations about the figures.
     pub warnings: Vec<String>,
-    /// What was made of a trace of system calls, if one was replayed.
+    /// Result of the replay, if a trace of system calls was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayResult>,
-    /// What ended the run.
+    /// Cause of the run's end.
     #[serde(default)]
     pub ended_by: EndedBy,
-    /// What went wrong, if Chronodisk itself ended it.
+    /// The failure, if Chronodisk itself ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -135,7 +135,7 @@ pub struct BootstrapResult {
 pub struct BootstrapStatistic {
     /// The figure, with its unit at the end.
     pub name: String,
-    /// That of the trace itself.
+    /// Value of the trace itself.
     pub value: f64,
     /// Mean over the draws.
     pub mean: f64,
@@ -147,11 +147,11 @@ pub struct BootstrapStatistic {
     pub bca_95: Option<[f64; 2]>,
 }
 
-/// What ends a run.
+/// Cause of a run's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndedBy {
-    /// The program's end, whatever its exit status.
+    /// The program ended, with any exit status.
     #[default]
     Command,
     /// A signal to Chronodisk that asked for its end.
@@ -190,11 +190,11 @@ pub struct DeviceUsed {
 pub struct ClockInfo {
     /// The driver: `guest`, `real`, `shadow` or `sim`.
     pub driver: String,
-    /// What a running guest's time is: `measured` (its own processor time) or `wall` (the host's).
+    /// Time base of a running guest: `measured` (its own processor time) or `wall` (the host's).
     pub cpu: String,
     /// Factor on processor time in the guest's kernel, under `measured`.
     pub kernel_scale: Option<f64>,
-    /// What each kind of the kernel's work counts, by name, if not all counts by one factor; the rest has
+    /// Cost of each kind of kernel work, by name, unless one factor applies to all. Other work counts by
     /// `kernel_scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_costs: Option<BTreeMap<String, KernelCost>>,
@@ -206,7 +206,7 @@ pub struct ClockInfo {
     pub cpu_speed: Option<f64>,
 }
 
-/// What a piece of work counts: what is added, and a share of its processor time beyond what is taken off.
+/// Charge for a kind of kernel work: a constant, plus a share of its processor time beyond a free part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelCost {
     /// Processor time that counts nothing.
@@ -215,7 +215,7 @@ pub struct KernelCost {
     pub added_ns: Nanos,
     /// Share of the rest that counts.
     pub scale: f64,
-    /// Processor time up to which it does; what is beyond counts in full. All counts by the share if not given.
+    /// Processor time up to which the share applies; the rest counts in full. If absent, the share applies to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_ns: Option<Nanos>,
 }
@@ -255,7 +255,7 @@ pub struct HostInfo {
 pub struct RepResult {
     /// Counted from 0.
     pub index: u32,
-    /// Seed of this repetition; that of the device if it is not there.
+    /// Seed of this repetition. If absent, the device's seed.
     #[serde(default)]
     pub seed: Option<u64>,
     /// Exit status of the program: 128 + n if signal n killed it, 127 if it was not found.
@@ -264,7 +264,7 @@ pub struct RepResult {
     pub run_time_ns: Nanos,
     /// Time that the whole repetition took on the host.
     pub host_time_ns: Nanos,
-    /// What the guest did when, in order.
+    /// Phases of the guest's life, in order.
     pub phases: Vec<Phase>,
     /// End of the guest's time, to which the models were brought.
     pub end_ns: Nanos,
@@ -272,7 +272,7 @@ pub struct RepResult {
     pub untimed_read_bytes: u64,
     /// Bytes that the program wrote to the host's file tree, likewise.
     pub untimed_written_bytes: u64,
-    /// What the guest's clock counted during the program's run, by name.
+    /// Counters of the guest's clock during the program's run, by name.
     #[serde(default)]
     pub clock_counters: BTreeMap<String, u64>,
     /// The model's own statistics at the end of the guest's time, by name; a unit stands in
@@ -281,7 +281,7 @@ pub struct RepResult {
     pub model_statistics: BTreeMap<String, f64>,
     /// Bytes that the device's store kept at the end.
     pub store_bytes: Option<u64>,
-    /// What the emulation took of the host over time, if that was asked for.
+    /// The emulation's use of the host over time, if it was sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<HostSample>,
     /// The host's CPU, counted from 0, on which guest and device ran.
@@ -301,10 +301,10 @@ pub struct RepResult {
     pub shadow: Option<ShadowResult>,
     /// The devices' requests during the program's run, together.
     pub summary: Summary,
-    /// Those of each device, if there are several, in the order of the log's numbers for them.
+    /// Summaries per device, if there are several, in the order of their numbers in the log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub summaries_by_device: Vec<Summary>,
-    /// What limited the run, and which figures are not to be believed.
+    /// The run's bottleneck, and the figures that should not be believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Files that the guest wrote to its view of the host's tree and that were dropped with it.
@@ -325,7 +325,7 @@ pub struct DroppedFiles {
     pub first: Option<String>,
 }
 
-/// What the emulation took of the host until an instant of the guest's time.
+/// The emulation's use of the host up to an instant of the guest's time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostSample {
     /// The instant.
@@ -333,7 +333,7 @@ pub struct HostSample {
     /// By the component's name: the model's and the store's; with several devices the store's after the device's name
     /// and a dot.
     pub components: BTreeMap<String, ComponentSample>,
-    /// Bytes of the device of which it was not decided yet whether a squashing store must keep them.
+    /// Bytes of the device that a squashing store has not classified yet.
     pub undecided_bytes: u64,
     /// Bytes that the device's contents took.
     pub stored_bytes: u64,
@@ -344,12 +344,12 @@ pub struct HostSample {
     pub process_cpu_ns: Nanos,
 }
 
-/// What a component took of the host.
+/// A component's use of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComponentSample {
-    /// Memory that it held. The model's is what it took when it was built.
+    /// Memory held. The model's is measured once, after it is built.
     pub memory_bytes: u64,
-    /// Processor time that it took until then. The model's is that of its calls by the host's clock.
+    /// Processor time used so far. The model's is the host time of its calls.
     pub cpu_ns: Nanos,
 }
 
@@ -440,7 +440,7 @@ pub struct ServerResult {
     pub refused_requests: u64,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
-    /// Panics: defects of this program, each of which has ended one connection.
+    /// Panics: defects of this program, each of which ended one connection.
     #[serde(default)]
     pub panics: u64,
     /// Where the first of them was, and its message.
@@ -473,7 +473,7 @@ pub struct ServerResult {
     pub transports: BTreeMap<String, TransportResult>,
 }
 
-/// What a transport was found to take.
+/// Measured delays of a transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportResult {
     /// From a request to its reception where the receiver slept.
@@ -487,7 +487,7 @@ pub struct TransportResult {
 /// A stretch of the guest's life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What was done.
+    /// Name of the phase.
     pub name: PhaseName,
     /// Beginning in the guest's clock.
     pub start_ns: Nanos,
@@ -497,7 +497,7 @@ pub struct Phase {
     pub host_time_ns: Option<Nanos>,
 }
 
-/// What a guest does.
+/// A phase of a guest's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseName {
@@ -570,11 +570,10 @@ impl RunResult {
         })
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads a file written by [`write`](Self::write).
     ///
     /// # Errors
-    /// If the file can't be read, is not JSON (with line and column), has another schema, or
-    /// lacks a field.
+    /// If the file can't be read, is not JSON (with line and column), has another schema, or lacks a field.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         read_json(path, RUN_SCHEMA)
     }

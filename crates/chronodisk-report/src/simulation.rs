@@ -12,8 +12,7 @@ use crate::{Distribution, ReportError, Summary};
 /// Name and version of [`Simulation`]'s form.
 pub const SIMULATION_SCHEMA: &str = "chronodisk.simulate/1";
 
-/// What a device did with a workload, without a guest. Holds nothing of the host, so equal options
-/// give equal bytes.
+/// Result of a workload on a device, without a guest. Contains nothing of the host, so equal options give equal bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulation {
     /// [`SIMULATION_SCHEMA`].
@@ -77,7 +76,7 @@ impl Simulation {
         }
     }
 
-    /// Reads what was kept as JSON.
+    /// Reads a result from JSON.
     ///
     /// # Errors
     /// If the file can't be read, is not JSON, has another schema, or lacks a field.

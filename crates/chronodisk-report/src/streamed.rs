@@ -103,7 +103,7 @@ struct StreamedOp {
     service_time: StreamedDistribution,
 }
 
-/// Requests that are outstanding until the end, which nobody knows yet.
+/// Requests without a completion so far. Some may stay outstanding until the end.
 #[derive(Clone, Debug, Default)]
 struct Unfinished {
     count: u64,

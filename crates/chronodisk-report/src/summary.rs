@@ -6,36 +6,34 @@ use std::ops::Range;
 use chronodisk_sim::{Nanos, Op, RequestRecord, SECTOR_BYTES, Status};
 use serde::{Deserialize, Serialize};
 
-/// What a device did in a window of time.
+/// A device's activity in a window of time.
 ///
-/// Counted are the requests that arrived in the window. Service time and lateness are over those
-/// of them that completed, late ones included; utilisation and queue depth are of the window
-/// itself, with whatever was outstanding in it.
+/// Counts cover the requests that arrived in the window. Service time and lateness cover the completed ones among them,
+/// late ones included. Utilisation and queue depth are of the window itself, with every request outstanding in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Length of the window.
     pub window_ns: Nanos,
     /// Requests that arrived in the window.
     pub requests: u64,
-    /// Those of them that never completed, because the run ended.
+    /// Requests among them that never completed, because the run ended.
     pub unfinished: u64,
-    /// Those of them that ended in an error.
+    /// Requests among them that ended in an error.
     pub failed: u64,
-    /// Those of them that moved data, discarded, flushed, ... by name of the operation.
+    /// Requests by name of the operation: reads, writes, flushes, discards, ...
     pub by_op: BTreeMap<String, OpSummary>,
     /// Model completion minus arrival.
     pub service_time_us: Distribution,
     /// Completion as seen minus model completion.
     pub lateness_us: Distribution,
-    /// Share of requests whose lateness was above 1 % of their service time and above
-    /// [`LATENESS_UNNOTICED`], 0 to 1; the first threshold is that of Griffin et al., FAST 2002,
-    /// table 3.
+    /// Share of requests with a lateness above 1 % of their service time and above [`LATENESS_UNNOTICED`], 0 to 1. The
+    /// first threshold is from Griffin et al., FAST 2002, table 3.
     pub late_share: f64,
     /// Share of the window in which at least one request was outstanding, 0 to 1.
     pub utilisation: f64,
     /// Outstanding requests, averaged over the window.
     pub mean_queue_depth: f64,
-    /// Requests per second of the window, without those that ended in an error.
+    /// Requests per second of the window, without failed ones.
     pub iops: f64,
     /// Data of reads and writes that did not end in an error, in 10⁶ bytes per second of the window.
     pub mb_per_s: f64,
@@ -77,12 +75,11 @@ pub struct Distribution {
     pub max: f64,
 }
 
-/// Lateness up to this counts as punctual, whatever the service time.
+/// Lateness up to this counts as punctual, at any service time.
 ///
-/// One CPU that has just handed a request to its device still has to get out of the driver before
-/// it can see a completion, 3 µs in a guest of ours; so every request to a device of a nanosecond
-/// is late by thousands of its service times, which says nothing about the emulation. Five
-/// microseconds is also what the latency of any device, as a program sees it, may be off.
+/// A CPU that has just handed a request to its device must leave the driver before it can see a completion: 3 µs in a
+/// guest. So every request to a device of a nanosecond is late by thousands of its service times, which is no property
+/// of the emulation. Five microseconds is also the accepted error of any device's latency as seen by a program.
 pub const LATENESS_UNNOTICED: Nanos = Nanos::from_micros(5);
 
 impl Distribution {

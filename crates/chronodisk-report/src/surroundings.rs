@@ -1,4 +1,4 @@
-//! What decides a guest's behaviour besides its options and its device.
+//! Influences on a guest's behaviour besides its options and its device.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub struct Surroundings {
     /// Hash over the executable of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_hash: Option<String>,
-    /// Of each environment variable its bytes, and 16 bits of a hash over it, which tell that values differ and not
-    /// what they are.
+    /// The length of each environment variable in bytes, and 16 bits of a hash of its value. They reveal a difference,
+    /// but not the value.
     pub environment: BTreeMap<String, String>,
 }
 

@@ -8,7 +8,7 @@ use crate::table::{Align, Table};
 /// Name and version of [`SweepFit`]'s form.
 pub const FIT_SCHEMA: &str = "chronodisk.fit/1";
 
-/// Throughput and latency at one point; what is not known is `None`.
+/// Throughput and latency at one point. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepFigures {
     /// Requests per second.
@@ -23,7 +23,7 @@ pub struct SweepFigures {
     pub p999_us: Option<f64>,
 }
 
-/// What a point was used for.
+/// Use of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PointUse {
@@ -31,7 +31,7 @@ pub enum PointUse {
     Fitted,
     /// It was kept from the fit, to see how well the rest tells it.
     HeldOut,
-    /// Its throughput is below that of a lesser depth.
+    /// Excluded: its throughput is below that at a lower depth.
     Excluded,
 }
 
@@ -47,7 +47,7 @@ impl PointUse {
     }
 }
 
-/// A point of a sweep with what the model makes of it.
+/// A point of a sweep, measured and modelled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     /// The file that it comes from, as the user named it.
@@ -56,9 +56,9 @@ pub struct SweepPoint {
     pub line: u64,
     /// The sweep that it belongs to.
     pub set: String,
-    /// What was done, such as `random read`.
+    /// The access pattern, such as `random read`.
     pub access: String,
-    /// `read` or `write` where the figures are those of one part of a mixture.
+    /// `read` or `write`, if the figures are of one direction of a mixture.
     pub only: Option<String>,
     /// Size of a request.
     pub block_bytes: u64,
@@ -66,13 +66,13 @@ pub struct SweepPoint {
     pub depth: u32,
     /// Zones that it went to, where that was told.
     pub zones: Option<u32>,
-    /// What it was used for.
+    /// Use of the point.
     pub used: PointUse,
-    /// What was measured.
+    /// Measured figures.
     pub measured: SweepFigures,
-    /// What the model does with the profile as it was.
+    /// Modelled figures with the original profile.
     pub before: SweepFigures,
-    /// What the model does with the fitted constants; `None` if nothing was fitted.
+    /// Modelled figures with the fitted constants; `None` if nothing was fitted.
     pub after: Option<SweepFigures>,
 }
 
@@ -85,7 +85,7 @@ impl SweepPoint {
 /// A free constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FittedConstant {
-    /// Its key in the profile, with those of the tables around it.
+    /// Its key in the profile, with the names of the enclosing tables.
     pub key: String,
     /// Unit of all its values; empty for a plain number.
     pub unit: String,
@@ -109,10 +109,10 @@ impl FittedConstant {
     }
 }
 
-/// Errors of several points in per cent of what was measured.
+/// Errors of several points in per cent of the measured values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetError {
-    /// What the points have in common.
+    /// The points' common property.
     pub name: String,
     /// Their number.
     pub points: u64,
@@ -127,7 +127,7 @@ pub struct SetError {
 }
 
 impl SetError {
-    /// Of pairs of what was measured and what was modelled; `None` if there are none.
+    /// Errors over pairs of measured and modelled figures; `None` without pairs.
     #[must_use]
     pub fn of(name: &str, pairs: &[(SweepFigures, SweepFigures)]) -> Option<Self> {
         if pairs.is_empty() {
@@ -156,8 +156,7 @@ impl SetError {
 pub struct StructureErrors {
     /// The profile as the user named it.
     pub profile: String,
-    /// Errors of the left-out rows in units of what is aimed at, 4 % of the mean latency and 10 % of the 99th
-    /// percentile.
+    /// Errors of the left-out rows, divided by the aims: 4 % of the mean latency and 10 % of the 99th percentile.
     pub score: Option<f64>,
     /// Errors of each part that was left out.
     pub errors: Vec<SetError>,
@@ -259,7 +258,7 @@ impl SweepFit {
         text
     }
 
-    /// Errors that the fit has made larger, by at least what the tables show.
+    /// Errors that the fit increased, by at least the resolution of the tables.
     #[must_use]
     pub fn made_worse(&self) -> Vec<String> {
         if self.points.iter().all(|point| point.after.is_none()) {

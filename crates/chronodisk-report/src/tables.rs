@@ -1,4 +1,4 @@
-//! Requests as Arrow tables in memory: what a log has, without its file.
+//! Requests as Arrow tables in memory: the columns of a log, without its file.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -28,14 +28,14 @@ pub fn table_of_records(records: &[RequestRecord]) -> RecordBatch {
     batch_of(&SCHEMA, records)
 }
 
-/// The records of a piece of a table that somebody else made, whose first row is `first_row`; `label` names it in
-/// messages.
+/// Converts a piece of a foreign table to records. `first_row` is the number of its first row, and `label` names the
+/// table in messages.
 ///
-/// `op`, `lba_sectors`, `len_sectors` and `arrival_ns` are needed. Other columns of a log that are missing have the
-/// values of a plain request; columns of other names are passed over. Whole numbers may be of any width.
+/// `op`, `lba_sectors`, `len_sectors` and `arrival_ns` are required. Other missing columns of a log take the values of
+/// a plain request. Columns of other names are ignored. Integers may be of any width.
 ///
 /// # Errors
-/// If a column is missing, of another kind, or has a value that can't be.
+/// If a column is missing, of another kind, or has an impossible value.
 pub fn records_of_table(label: &str, batch: &RecordBatch, first_row: u64) -> Result<Vec<RequestRecord>, ReportError> {
     let path = Path::new(label);
     let mut columns = Vec::with_capacity(SCHEMA.fields().len());
@@ -84,7 +84,7 @@ const NAMES: [&str; 17] = [
 /// A row, if it is one that is wrong, and a message.
 type Wrong = (Option<u64>, String);
 
-/// What a missing column stands for; `None` for one that is needed.
+/// Default of a missing column; `None` if it is required.
 fn absent(name: &str, kind: &DataType, rows: usize, first_row: u64) -> Option<ArrayRef> {
     Some(match (name, kind) {
         ("op" | "lba_sectors" | "len_sectors" | "arrival_ns", _) => return None,

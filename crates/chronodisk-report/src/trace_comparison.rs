@@ -13,7 +13,7 @@ use crate::table::{Align, Table};
 /// Name and version of [`TraceComparison`]'s form.
 pub const TRACE_COMPARISON_SCHEMA: &str = "chronodisk.trace-comparison/1";
 
-/// What two traces have in common, whatever the order of their requests.
+/// Common requests of two traces, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceComparison {
     /// [`TRACE_COMPARISON_SCHEMA`].
@@ -22,7 +22,7 @@ pub struct TraceComparison {
     pub requests: Matched,
     /// Accesses to blocks of 4 KiB with equal operation, however requests divide them.
     pub blocks: Matched,
-    /// The same by name of the operation, with what only one of them has.
+    /// The same by name of the operation, with the requests that only one trace has.
     pub by_op: BTreeMap<String, OpComparison>,
     /// When requests that both have arrive and complete, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

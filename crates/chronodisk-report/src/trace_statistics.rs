@@ -15,7 +15,7 @@ use crate::table::{Align, Table};
 /// Name and version of [`TraceStatistics`]'s form.
 pub const TRACE_STATISTICS_SCHEMA: &str = "chronodisk.trace-statistics/1";
 
-/// What a block trace is like.
+/// Statistics of a block trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceStatistics {
     /// [`TRACE_STATISTICS_SCHEMA`].
@@ -40,9 +40,9 @@ pub struct TraceStatistics {
     pub stream_share: f64,
     /// Distinct blocks of 4 KiB that were read or written, in bytes.
     pub footprint_bytes: u64,
-    /// Those that were read.
+    /// Bytes that were read.
     pub read_footprint_bytes: u64,
-    /// Those that were written.
+    /// Bytes that were written.
     pub written_footprint_bytes: u64,
     /// Footprints and cache hits are estimated from one block of so many; 1 if they are exact.
     pub sampled_one_in: u64,
@@ -95,7 +95,7 @@ pub struct SizeDistribution {
     pub max: u64,
 }
 
-/// What a cache would have.
+/// Hit rates of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheHits {
     /// Its size.
@@ -139,7 +139,7 @@ pub struct ResponseIntervals {
     pub seed: u64,
     /// Mean, p50, p90 and p99 in microseconds.
     pub figures: Vec<FigureEstimate>,
-    /// What makes the intervals less certain.
+    /// Reservations about the intervals.
     pub warnings: Vec<String>,
 }
 
@@ -386,7 +386,7 @@ impl Scale {
     }
 }
 
-/// What becomes a [`TraceSeries`].
+/// Accumulates a [`TraceSeries`].
 #[derive(Clone, Debug)]
 struct Windows {
     window_ns: u64,

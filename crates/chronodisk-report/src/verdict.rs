@@ -1,4 +1,4 @@
-//! What limited a run, and which of its figures are not to be believed.
+//! A run's bottleneck, and the figures that should not be believed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::{ClockInfo, RepResult};
 use crate::summary::ratio;
 
-/// Busy for at least this share of the time is what limits a run.
+/// Share of the time from which a busy resource limits a run.
 const LIMITS_FROM: f64 = 0.9;
 /// Below this share nothing limits it.
 const LIMITS_NOTHING: f64 = 0.5;
@@ -24,7 +24,7 @@ const OWN_SHARE_MAX: f64 = 0.5;
 /// A repetition's verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What limited the run.
+    /// The run's bottleneck.
     pub limit: Limit,
     /// Share of the run in which the device had requests, 0 to 1.
     pub device_busy: f64,
@@ -36,7 +36,7 @@ pub struct Verdict {
     pub kernel_cpu: Option<KernelCpu>,
     /// Share of completions that were late, 0 to 1.
     pub late_share: f64,
-    /// For whom requests were made, if that is known.
+    /// Origins of the requests, if known.
     pub issuers: Option<RequestIssuers>,
     /// Work for which the guest's kernel has generic code only and a native one has instructions of the processor, as
     /// held when the command had ended. It counts in full.
@@ -46,7 +46,7 @@ pub struct Verdict {
     pub doubts: Vec<Doubt>,
 }
 
-/// What limits a run.
+/// The bottleneck of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
@@ -54,23 +54,23 @@ pub enum Limit {
     Device,
     /// The guest's only processor.
     Processor,
-    /// Neither: the command waits for time to pass, or for what is outside of the guest.
+    /// Neither: the command sleeps, or waits for something outside the guest.
     #[default]
     Neither,
 }
 
-/// What the CPU time of the guest's kernel counted during the command.
+/// CPU time of the guest's kernel during the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCpu {
     /// As measured.
     pub measured_ns: Nanos,
-    /// What it counted in the guest's time.
+    /// As counted in the guest's time.
     pub counted_ns: Nanos,
-    /// The part of that which counted in full: work that is beyond what a call's emulation takes.
+    /// The part that counted in full: work beyond the emulation's share of a call.
     pub in_full_ns: Nanos,
 }
 
-/// An algorithm of which the guest's kernel has generic code only.
+/// An algorithm that the guest's kernel has only as generic code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenericCode {
     /// Its usual name, such as SHA-256.
@@ -80,8 +80,8 @@ pub struct GenericCode {
 }
 
 impl GenericCode {
-    /// A checksum of a few bytes a cycle, which is a small part of what a kernel does with the bytes. Others take a
-    /// multiple of all the rest.
+    /// Returns whether it is a checksum of a few bytes a cycle, which is a small part of the kernel's work on the
+    /// bytes. Other algorithms take a multiple of that work.
     fn is_cheap(&self) -> bool {
         self.algorithm.starts_with("CRC")
     }
@@ -95,7 +95,7 @@ impl GenericCode {
     }
 }
 
-/// For whom the guest's kernel made the requests of the command's run.
+/// Origins of the requests of the command's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestIssuers {
     /// During a program's system call or page fault.
@@ -145,10 +145,10 @@ impl Figure {
     }
 }
 
-/// What was seen of a run beside its figures.
+/// Observations of a run beside its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// For whom requests were made, if that is known.
+    /// Origins of the requests, if known.
     pub issuers: Option<RequestIssuers>,
     /// False if the file system was still at its own work when the command began.
     pub settled: bool,
@@ -176,7 +176,7 @@ impl RequestIssuers {
 }
 
 impl Verdict {
-    /// Of a repetition in a guest, by what its clock counted.
+    /// Verdict on a repetition in a guest, from the counters of its clock.
     #[must_use]
     pub fn of_guest(rep: &RepResult, clock: &ClockInfo, seen: Seen) -> Self {
         let processor_busy = processor_busy(&rep.clock_counters, rep.run_time_ns, clock);
@@ -218,8 +218,8 @@ impl Verdict {
     fn doubt_run_time(&mut self, run_time: Nanos, clock: &ClockInfo) {
         let Some(kernel) = self.kernel_cpu else { return };
         let is_calibrated = clock.kernel_costs.is_some() && clock.calibrated != Some(false);
-        // What is work that counts in full, and how fast it is natively, is known of a calibrated host only: with the
-        // constants of another one, four kinds of work took 0.62 to 1.29 of their time there (`make kernel-work`).
+        // The native cost of work that counts in full is known of a calibrated host only. With another host's
+        // constants, four kinds of work took 0.62 to 1.29 of their native time (`make kernel-work`).
         let known = if is_calibrated { kernel.in_full_ns } else { Nanos::ZERO };
         let estimated = kernel.counted_ns.saturating_sub(known);
         let share = ratio(estimated.as_secs_f64(), run_time.as_secs_f64());
@@ -290,7 +290,7 @@ impl Verdict {
         self.doubts.iter().any(|doubt| doubt.figure == figure)
     }
 
-    /// What limited the run, in a sentence.
+    /// The bottleneck, as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let device = per_cent(self.device_busy);

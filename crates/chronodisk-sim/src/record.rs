@@ -1,4 +1,4 @@
-//! What is remembered of each request.
+//! The record of a request.
 
 use crate::{Lba, Nanos, Op, Priority, Status};
 
@@ -11,7 +11,7 @@ pub struct RequestRecord {
     pub device: u16,
     /// Global order of arrival over all devices, counted from 0.
     pub order: u64,
-    /// What was asked.
+    /// The operation.
     pub op: Op,
     /// Force unit access.
     pub fua: bool,
@@ -29,17 +29,16 @@ pub struct RequestRecord {
     pub arrival: Nanos,
     /// Instant at which the model completed it; [`Nanos::MAX`] if the run ended before.
     pub due: Nanos,
-    /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before. Under the
-    /// host's clock it may lie a little before [`due`](Self::due), because sending begins early by
-    /// what sending usually takes.
+    /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before. Under the host's clock it may
+    /// lie slightly before [`due`](Self::due), because sending begins early by its usual duration.
     pub completed: Nanos,
     /// How it ended, as the host was told.
     pub status: Status,
-    /// Whether the bytes could not be moved: [`status`](Self::status) is then a media error,
-    /// whatever the model said.
+    /// Whether the bytes could not be moved: [`status`](Self::status) is then a media error, instead of the model's
+    /// status.
     pub store_failed: bool,
-    /// Whether the host took the CPU away while the completion was due: whatever lateness it has is
-    /// the host's. Found under the host's clock only.
+    /// Whether the host took the CPU away while the completion was due, which explains its lateness. Detected under the
+    /// host's clock only.
     pub stolen: bool,
     /// Host time that the model's calls took for this request, in nanoseconds of the host's clock.
     pub model_time: Nanos,

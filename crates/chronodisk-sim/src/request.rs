@@ -1,4 +1,4 @@
-//! What a device is asked to do, and what it answers.
+//! Requests to a device, and its answers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// Bytes in a sector, the unit of [`Lba`] and of a request's length, whatever the device's own
-/// block size.
+/// Bytes in a sector, the unit of [`Lba`] and of a request's length. Independent of the device's block size.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Address of a sector of [`SECTOR_BYTES`] on a device.
@@ -36,7 +35,7 @@ impl fmt::Display for Lba {
     }
 }
 
-/// Names a request for as long as it is outstanding on one device; chosen by who submits it.
+/// Identifies a request while it is outstanding on one device. The submitter chooses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -81,7 +80,7 @@ impl Op {
         Op::ZoneFinish,
     ];
 
-    /// Those that any device may be asked for; the others are for devices with zones.
+    /// Operations of any device; the others are of zoned devices.
     pub const COMMON: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
     /// The name used in logs, traces and JSON.
@@ -173,7 +172,7 @@ impl FromStr for Priority {
 pub struct Request {
     /// Unique among the device's outstanding requests.
     pub id: RequestId,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// First sector; zero for a flush.
     pub lba: Lba,
@@ -243,7 +242,7 @@ pub enum Status {
     TooManyActiveZones,
     /// The device has as many zones open as it can.
     TooManyOpenZones,
-    /// A zone in this state can't become what was asked for.
+    /// The zone's state does not allow the requested transition.
     ZoneInvalidTransition,
 }
 
@@ -263,7 +262,7 @@ impl Status {
         Status::ZoneInvalidTransition,
     ];
 
-    /// Those that any device may answer with; the others are of devices with zones.
+    /// Statuses of any device; the others are of zoned devices.
     pub const COMMON: [Status; 4] = [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported];
 
     /// The name used in logs, traces and JSON.

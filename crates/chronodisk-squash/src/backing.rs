@@ -1,7 +1,7 @@
-//! Where kept blocks lie: compactly in memory, or in a file.
+//! Storage of kept blocks: compactly in memory, or in a file.
 //!
-//! A place may be that of several devices, whose equal blocks are there once (see [`super::joint`]); a device alone is
-//! one of a single device, of which nothing need be compared.
+//! Several devices may share a place, with equal blocks stored once (see [`super::joint`]). A single device has a
+//! backing of its own, without comparisons.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,20 +28,20 @@ pub(crate) struct Backing {
     pub(super) index: usize,
     /// Whether other devices' blocks may be there, too.
     is_joint: bool,
-    /// In a file: the device's map, and what it gave back since that was written.
+    /// In a file: the device's map, and the slots released since it was written.
     map: Option<(MapLog, Released)>,
 }
 
-/// What the devices of a place have in common.
+/// Common part of the devices of a backing.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) medium: Medium,
-    /// How many devices beyond the first have what is at places, if any, by slots.
+    /// Number of devices beyond the first that share places, by slots.
     pub(super) others: RunMap<Others>,
-    /// What each device has, without zeros and what is made up, if there may be several.
+    /// Blocks of each device, without zeros and generated ones, if there may be several.
     pub(super) held: Vec<RunMap<Block>>,
 }
 
@@ -160,7 +160,7 @@ impl Medium {
 }
 
 impl Inner {
-    /// One device less has these slots; what no other one has is free.
+    /// Removes one device's share of these slots; slots without a device become free.
     fn give_up(&mut self, place: u64, len: u64) {
         let (mut at, end) = (place, place + len);
         for (from, to, Others(count)) in self.others.pieces(place, end).collect::<Vec<_>>() {
@@ -194,7 +194,7 @@ impl Backing {
         self.is_joint
     }
 
-    /// The most that memory may take; a file takes what it needs.
+    /// Budget of the memory; a file has none.
     pub(crate) fn budget_bytes(&self) -> Option<u64> {
         match self.inner().medium {
             Medium::Memory { budget_bytes, .. } => Some(budget_bytes),
@@ -223,7 +223,7 @@ impl Backing {
         self.map.is_some()
     }
 
-    /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
+    /// Fills `bytes` with blocks from `unit` on, the first one at `place`, without its first `skip_bytes`.
     pub(crate) fn read(&self, unit: u64, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         match &mut self.inner().medium {
             Medium::Memory { arena, .. } => {
@@ -273,7 +273,7 @@ impl Backing {
         }
     }
 
-    /// Slots in use, by all devices; what a device alone gave back is not.
+    /// Slots in use by all devices, without a single device's released ones.
     pub(crate) fn used(&self) -> u64 {
         let released = self.map.as_ref().filter(|_| !self.is_joint).map_or(0, |(_, released)| released.slots);
         self.inner().medium.places().used() - released
@@ -301,8 +301,8 @@ impl Backing {
         self.inner().medium.places().growth()
     }
 
-    /// This device no longer has what it had between two addresses; what no other one has is free, in a file once this
-    /// device's map says so.
+    /// Releases this device's block between two addresses. Slots without a device become free, in a file once this
+    /// device's map records that.
     pub(crate) fn release(&mut self, start: u64, end: u64, block: Block) {
         let mut inner = self.pool.inner();
         if self.is_joint {
@@ -330,7 +330,7 @@ impl Backing {
         self.map.as_ref().is_some_and(|(_, released)| released.are_many())
     }
 
-    /// What changed in `map` is safe, in a file; what this device gave back before can be taken again.
+    /// Makes the changes of `map` durable, in a file; slots released before can be reused.
     pub(crate) fn record(&mut self, map: &RunMap<Block>, changed: &mut RunMap<()>) -> Result<(), StoreError> {
         let Some((log, released)) = &mut self.map else {
             changed.clear();
@@ -381,7 +381,7 @@ impl Released {
     }
 }
 
-/// What changed is in the log of a map.
+/// Appends changes to a map's log.
 fn append_changes(
     log: &mut MapLog,
     map: &RunMap<Block>,
@@ -398,7 +398,7 @@ fn append_changes(
     if power_cut { log.sync() } else { Ok(()) }
 }
 
-/// What the map says between two blocks, holes included.
+/// The map's entries between two blocks, holes included.
 fn entries(map: &RunMap<Block>, start: u64, end: u64) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut at = start;

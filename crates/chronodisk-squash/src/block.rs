@@ -1,10 +1,10 @@
-//! What a block of the device is.
+//! State of a block of the device.
 
 use super::class::Class;
 use super::runs::RunValue;
 use super::{SLOT_BYTES, UNIT_SLOTS};
 
-/// What a block's bytes are; a block without an entry was never written.
+/// Content of a block; a block without an entry was never written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     /// Zeros that take no space.
@@ -13,14 +13,14 @@ pub(crate) enum Block {
     Generated,
     /// At a place of the backing.
     Kept { place: u64, class: Class },
-    /// Lost: a repaired image had something there, and nobody knows what. Reads fail until it is overwritten.
+    /// Lost: a repaired image had an unknown content there. Reads fail until it is overwritten.
     Damaged,
     /// Compressed, at a place of the backing; always a run of its own.
     Packed { place: u64, stored_bytes: u16, class: Class },
 }
 
 impl Block {
-    /// What the block `by` blocks later in the same run is.
+    /// The block that is `by` blocks later in the same run.
     pub(crate) fn at_offset(self, by: u64) -> Self {
         self.advanced(by)
     }

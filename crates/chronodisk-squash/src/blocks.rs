@@ -137,7 +137,7 @@ impl Blocks {
         self.on_device(start, end).any(|(from, to, at)| self.device.has_unclassified(at, at + (to - from)))
     }
 
-    /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
+    /// Fills `bytes` from `offset_bytes` on, for blocks in any state. Returns whether no part was generated.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
         if self.lens.is_none() {
             return self.device.read(offset_bytes, bytes);
@@ -153,7 +153,7 @@ impl Blocks {
         Ok(true_bytes)
     }
 
-    /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
+    /// Keeps `bytes`, whole blocks from `unit` on; all-zero blocks take no space.
     pub(crate) fn keep(&mut self, unit: VolumeUnit, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         self.with_bytes(unit, bytes, |device, at, bytes| device.keep(at, bytes, class))
     }
@@ -177,17 +177,17 @@ impl Blocks {
         Ok(())
     }
 
-    /// What waits between `start` and `end` is kept; what is kept is of this class now.
+    /// Keeps the unclassified blocks between `start` and `end`, and sets the class of the kept ones.
     pub(crate) fn settle(&mut self, start: VolumeUnit, end: VolumeUnit, class: Class) -> Result<(), StoreError> {
         self.try_each(start, end, |device, from, to| device.settle(from, to, class))
     }
 
-    /// What waits between `start` and `end` is kept as unclassified.
+    /// Keeps the unclassified blocks between `start` and `end` as unclassified.
     pub(crate) fn spill(&mut self, start: VolumeUnit, end: VolumeUnit) -> Result<(), StoreError> {
         self.try_each(start, end, DeviceBlocks::spill)
     }
 
-    /// What was written between two, zeros among it, is made up from now on.
+    /// Generates the contents between `start` and `end` from now on, for everything written there, including zeros.
     pub(crate) fn squash_written(&mut self, start: VolumeUnit, end: VolumeUnit) {
         self.each(start, end, DeviceBlocks::squash_written);
     }
@@ -202,7 +202,7 @@ impl Blocks {
         self.each(start, end, DeviceBlocks::squash);
     }
 
-    /// What is made up follows from it.
+    /// Seed of generated contents.
     pub(crate) fn seed(&self) -> u64 {
         self.device.seed()
     }
@@ -212,7 +212,7 @@ impl Blocks {
         self.device.waiting_is_half_full()
     }
 
-    /// Does what is a component's work.
+    /// Runs `work` and charges it to a component.
     pub(crate) fn metered<T>(&mut self, worker: super::meter::Worker, work: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.device.meter.switch(Some(worker));
         let done = work(self);

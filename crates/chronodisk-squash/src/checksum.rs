@@ -19,8 +19,8 @@ pub(crate) fn forge(bytes: &mut [u8], sum: u32) {
     *tail = (!crc32c::crc32c(head) ^ wanted).to_le_bytes();
 }
 
-/// Bits of which `crc` is an affine function, as CRCs are of the bytes, so that it is `sum`; `None` if no `count` (at
-/// most 64) of them do that.
+/// Finds bits for which `crc` is `sum`. `crc` is an affine function of the bits, as CRCs are of bytes. `None` if no
+/// choice of `count` (at most 64) bits gives it.
 pub(crate) fn solve(count: u32, crc: impl Fn(u64) -> u32, sum: u32) -> Option<u64> {
     let without = crc(0);
     // For each highest bit a change of the checksum that has it, and the bits that make it.
@@ -35,7 +35,7 @@ pub(crate) fn solve(count: u32, crc: impl Fn(u64) -> u32, sum: u32) -> Option<u6
     (rest == 0).then_some(bits)
 }
 
-/// What is left of a change without those of a basis.
+/// Rest of a change after reduction by a basis.
 fn reduce((mut change, mut bits): (u32, u64), basis: &[(u32, u64); 32]) -> (u32, u64) {
     while let Some(&(other, other_bits)) = change.checked_ilog2().map(|highest| &basis[highest as usize]) {
         if other == 0 {

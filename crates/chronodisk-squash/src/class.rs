@@ -1,10 +1,10 @@
 //! Why a block is kept.
 
-/// What a kept block holds, as far as it is known.
+/// Content of a kept block, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Class {
-    /// Superblocks and their copies, and what lies outside of the file system.
+    /// Superblocks and their copies, and blocks outside the file system.
     Superblock,
     /// Group descriptors, their copies, and the room for more of them.
     GroupDescriptors,
@@ -33,7 +33,7 @@ pub enum Class {
     Exact,
     /// Partition tables, and all else outside of partitions.
     PartitionTable,
-    /// Trees of free space, of inodes, and of who uses what.
+    /// Trees of free space, of inodes, and of block owners.
     SpaceTree,
     /// Trees of names, inodes and extents of files (btrfs).
     Tree,

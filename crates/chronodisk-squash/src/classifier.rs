@@ -1,5 +1,5 @@
-//! What tells the blocks of a file system apart: one implementation for each [kind](super::kinds) of file system, in a
-//! folder of its own.
+//! Classifies the blocks of a file system: one implementation for each [kind](super::kinds) of file system, in a folder
+//! of its own.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use super::class::Class;
 use super::units::{VolumeBytes, VolumeUnit};
 use crate::len_of;
 
-/// What becomes of a block.
+/// Verdict on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Keep(Class),
@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     Wait,
 }
 
-/// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
+/// A run of blocks with one verdict: (first, end, verdict).
 pub(crate) type Judged = (VolumeUnit, VolumeUnit, Verdict);
 
 /// Why a superblock can't be followed.
@@ -52,14 +52,14 @@ pub(crate) struct Write<'a> {
     pub(crate) bytes: &'a [u8],
     /// The range that was asked for; the rest of the blocks is as it was.
     pub(crate) range: VolumeBytes,
-    /// What becomes of the blocks.
+    /// Verdicts on the blocks.
     pub(crate) judged: &'a [Judged],
 }
 
 /// Blocks as they were before a write, by numbers that the classifier gives them.
 pub(crate) type Old = Vec<(u64, Vec<u8>)>;
 
-/// What a classifier counts.
+/// Counters of a classifier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Commits that were followed.
@@ -73,7 +73,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Together with what another one counts.
+    /// Sum of two counters.
     pub(crate) fn with(self, other: Counts) -> Counts {
         Counts {
             commits: self.commits + other.commits,
@@ -88,15 +88,16 @@ impl Counts {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) classifier_bytes: u64,
-    /// That of the reader of the journal, or of the log.
+    /// Memory of the reader of the journal or the log.
     pub(crate) journal_bytes: u64,
 }
 
-/// Follows one file system, and says what becomes of its blocks. Addresses are the volume's.
+/// Follows one file system, and classifies its blocks. Addresses are the volume's.
 ///
-/// The order of calls at a write: `judge`, `before_write`, then the blocks are kept, dropped or wait, then `written`.
+/// Order of calls at a write: `judge`, `before_write`, then the blocks are kept, dropped or left unclassified, then
+/// `written`.
 pub(crate) trait Classifier: Debug + Send {
-    /// The superblock was found: what is stored already may be told apart.
+    /// The superblock was found: stored blocks may be classified.
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
     /// The image was opened, so all that it holds may be read.
@@ -109,7 +110,7 @@ pub(crate) trait Classifier: Debug + Send {
         Ok(())
     }
 
-    /// What becomes of whole blocks from `unit` on, if they are written now.
+    /// Verdicts on whole blocks from `unit` on, if they are written now.
     fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged>;
 
     /// Blocks as they are before a write, as far as the difference says something.
@@ -120,7 +121,7 @@ pub(crate) trait Classifier: Debug + Send {
     /// A write is done.
     fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// So much waits that what can be decided should be.
+    /// Many blocks are unclassified: classifies as many as possible.
     fn relieve(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         Ok(())
     }
@@ -128,8 +129,8 @@ pub(crate) trait Classifier: Debug + Send {
     /// A range was given back, if `discard`, or zeroed.
     fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
-    /// the volume from `offset_bytes` on.
+    /// Gives generated contents in a range of blocks the form that the file system verifies; `bytes` are the volume's
+    /// from `offset_bytes` on.
     fn correct(
         &mut self,
         _units: (VolumeUnit, VolumeUnit),
@@ -140,13 +141,13 @@ pub(crate) trait Classifier: Debug + Send {
         Ok(())
     }
 
-    /// A flush came: decides what can be decided.
+    /// A flush came: classifies as many blocks as possible.
     fn flush(&mut self, _blocks: &mut Blocks) -> Result<Standing, StoreError> {
         Ok(Standing::Same)
     }
 
-    /// Keeps, of what waits, what a recovery of the file system would show and must not be lost. False if that is not
-    /// known, so that all that waits must be kept.
+    /// Keeps the unclassified blocks that a recovery of the file system would show and that must not be lost. Returns
+    /// false if these are unknown, so that all must be kept.
     fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError>;
 
     /// Decides what can be decided now that nothing more is written. What a clean file system does not need is dropped
@@ -162,8 +163,8 @@ pub(crate) trait Classifier: Debug + Send {
     fn counts(&self) -> Counts;
 }
 
-/// Judges whole blocks from `unit` on. `verdict` is told a block, the one behind the last, and the bytes from that
-/// block on; it says what becomes of the block, and up to which one the same is so.
+/// Judges whole blocks from `unit` on. `verdict(first, end, bytes)` returns the verdict for `first` and the end of the
+/// run to which it applies.
 pub(crate) fn judge_runs(
     unit: VolumeUnit,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! What squashed blocks read as.
+//! Generated contents of squashed blocks.
 
 use super::UNIT_BYTES;
 
@@ -50,7 +50,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Fills `bytes` with what the unit reads as from `skip` bytes on; both lie in one unit.
+    /// Fills `bytes` with the unit's generated content from `skip` bytes on; both lie in one unit.
     pub(crate) fn fill(self, unit: u64, skip: usize, bytes: &mut [u8]) {
         debug_assert!(skip + bytes.len() <= UNIT_BYTES as usize);
         match self.kind {

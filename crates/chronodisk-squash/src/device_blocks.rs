@@ -14,7 +14,7 @@ use super::runs::{RunMap, RunValue};
 use super::units::DeviceUnit;
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 
-/// Where a block waits in memory until it is decided what becomes of it.
+/// Memory location of a block that is not classified yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame(u64);
 
@@ -29,7 +29,7 @@ impl RunValue for Frame {
 pub(crate) struct DeviceBlocks {
     end: DeviceUnit,
     map: RunMap<Block>,
-    /// DeviceBlocks that wait; what `map` says of them holds if they are forgotten.
+    /// Blocks not classified yet. Once one is dropped, its entry in `map` applies.
     waiting: RunMap<Frame>,
     arena: Arena,
     backing: Backing,
@@ -69,7 +69,7 @@ impl DeviceBlocks {
         self.end
     }
 
-    /// What is made up follows from it.
+    /// Seed of generated contents.
     pub(crate) fn seed(&self) -> u64 {
         self.content.seed
     }
@@ -92,19 +92,19 @@ impl DeviceBlocks {
         self.arena.places().used() * SLOT_BYTES
     }
 
-    /// Memory of what waits, in bytes, with its table.
+    /// Memory of unclassified blocks, in bytes, with its table.
     pub(crate) fn waiting_memory_bytes(&self) -> u64 {
         self.arena.memory_bytes() + self.waiting.memory_bytes() + self.arena.places().memory_bytes()
     }
 
-    /// Memory in bytes: that of kept blocks, and that of the tables which say where they are.
+    /// Memory in bytes: of kept blocks, and of the tables with their places.
     pub(crate) fn kept_memory_bytes(&self) -> (u64, u64) {
         let (kept, places) = self.backing.memory_bytes();
         let tables = self.map.memory_bytes() + self.changed.memory_bytes() + self.buffer.capacity() as u64;
         (kept, places + tables)
     }
 
-    /// Does what is a component's work.
+    /// Runs `work` and charges it to a component.
     fn work<T>(&mut self, worker: Worker, work: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.meter.switch(Some(worker));
         let done = work(self);
@@ -167,7 +167,7 @@ impl DeviceBlocks {
             || self.map.pieces(start.0, end.0).any(|(_, _, block)| block.is_unclassified())
     }
 
-    /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
+    /// Fills `bytes` from `offset_bytes` on, for blocks in any state. Returns whether no part was generated.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
         self.work(Worker::Remap, |blocks| blocks.read_pieces(offset_bytes, bytes))
     }
@@ -233,7 +233,7 @@ impl DeviceBlocks {
         }
     }
 
-    /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
+    /// Keeps `bytes`, whole blocks from `unit` on; all-zero blocks take no space.
     pub(crate) fn keep(&mut self, unit: DeviceUnit, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         self.work(Worker::Remap, |blocks| blocks.keep_as(unit.0, bytes, class))
     }
@@ -255,7 +255,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// Keeps blocks none of which is known to be zero.
+    /// Keeps blocks that are not known to be zero.
     fn keep_run(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         if self.backing.is_joint() {
             return self.keep_jointly(unit, bytes, class);
@@ -298,14 +298,14 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// Keeps blocks none of which is known to be zero, where other devices' blocks are, too.
+    /// Keeps blocks that are not known to be zero, in a backing shared with other devices.
     fn keep_jointly(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
             let own = self.map.at(unit, unit + 1).0;
             let joint = &self.backing;
             let block = match (joint.join(unit, bytes)?, own) {
                 (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
-                // Nobody else has what is overwritten.
+                // No other device shares the overwritten block.
                 (_, Some(Block::Kept { place, .. })) if joint.overwrites() && !joint.is_shared(place) => {
                     joint.write(unit, place, bytes)?;
                     Block::Kept { place, class }
@@ -383,7 +383,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// Whether so many blocks find room, whatever is there already.
+    /// Whether that many blocks fit, regardless of the existing ones.
     pub(crate) fn has_ample_room(&self, len: u64) -> bool {
         self.backing.growth() >= 2 * len * UNIT_SLOTS
     }
@@ -459,7 +459,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// What waits between `start` and `end` is kept; what is kept is of this class now.
+    /// Keeps the unclassified blocks between `start` and `end`, and sets the class of the kept ones.
     pub(crate) fn settle(&mut self, start: DeviceUnit, end: DeviceUnit, class: Class) -> Result<(), StoreError> {
         self.work(Worker::Unclassified, |blocks| blocks.settle_pieces(start.0, end.0, class))
     }
@@ -479,7 +479,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// Compresses what is kept, but not yet because of what it is: too much waited, or a flush came.
+    /// Compresses kept blocks that were kept without a verdict: at the limit of unclassified blocks, or at a flush.
     fn pack_kept(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
         for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
             let Block::Kept { place, class: Class::Unclassified } = block else { continue };
@@ -487,7 +487,7 @@ impl DeviceBlocks {
                 blocks.backing.read(at, place + (at - from) * UNIT_SLOTS, 0, bytes)
             };
             match self.keep_again(from, to, class, read) {
-                // It stays what it is, and who reads it is told.
+                // It keeps its state, and its readers get an error.
                 Ok(()) | Err(StoreError::Damaged { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -518,7 +518,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// What waits between `start` and `end` is kept as unclassified.
+    /// Keeps the unclassified blocks between `start` and `end` as unclassified.
     pub(crate) fn spill(&mut self, start: DeviceUnit, end: DeviceUnit) -> Result<(), StoreError> {
         for (from, to, _) in self.waiting.pieces(start.0, end.0).collect::<Vec<_>>() {
             self.spilled_bytes += (to - from) * UNIT_BYTES;
@@ -532,7 +532,7 @@ impl DeviceBlocks {
         (places.used() + places.available()) * SLOT_BYTES
     }
 
-    /// What was written between two, zeros among it, is made up from now on.
+    /// Generates the contents between `start` and `end` from now on, for everything written there, including zeros.
     pub(crate) fn squash_written(&mut self, start: DeviceUnit, end: DeviceUnit) {
         let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
         self.squash_where(start, end, |block| block != Block::Generated && !asked_for(block));
@@ -571,7 +571,7 @@ impl DeviceBlocks {
         self.work(Worker::Remap, |blocks| blocks.set(start.0, end.0, block));
     }
 
-    /// What is kept now survives this process, in an image.
+    /// Makes kept blocks survive this process, in an image.
     pub(crate) fn record(&mut self) -> Result<(), StoreError> {
         self.work(Worker::Remap, |blocks| blocks.backing.record(&blocks.map, &mut blocks.changed))
     }
@@ -619,7 +619,7 @@ impl DeviceBlocks {
         self.waiting.remove(start, end);
     }
 
-    /// What is kept between `start` and `end` is of this class now.
+    /// Sets the class of the kept blocks between `start` and `end`.
     fn relabel(&mut self, start: u64, end: u64, class: Class) {
         for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
             let relabelled = match block {
@@ -646,7 +646,7 @@ const SPARE_BYTES: u64 = 192 << 20;
 /// Most blocks that are moved at a time.
 const SETTLED_UNITS: u64 = 256;
 
-/// A range of blocks in a buffer that are, or are not, what was asked for.
+/// A range of blocks in a buffer that satisfy a condition, or don't.
 struct Run {
     start: u64,
     end: u64,

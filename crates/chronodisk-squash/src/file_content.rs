@@ -1,7 +1,7 @@
-//! What a squashed file reads as whose type is known by its name.
+//! Generated contents of squashed files with a type known by name.
 //!
-//! Each type is laid out so that any part of a file can be made by itself, whatever the file's length: programs read
-//! where they like. The length is the file's own, so a file that grows gets another end.
+//! Each type is laid out so that any part of a file can be generated independently, for any length: programs read at
+//! arbitrary offsets. The length is the file's own, so a growing file gets a different end.
 
 use super::UNIT_BYTES;
 use super::checksum::{forge, solve};
@@ -53,7 +53,7 @@ impl FileKind {
     }
 }
 
-/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
+/// Largest offset in a file on Linux (`MAX_LFS_FILESIZE`).
 pub(crate) const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 
 /// Where in a file a block of 4 KiB lies whose contents are made up by the file's kind.
@@ -79,7 +79,7 @@ pub(crate) struct MadeUpFile {
 }
 
 impl MadeUpFile {
-    /// Fills `bytes` with the file's from `offset_bytes` on. What lies behind its end is whatever is simplest.
+    /// Fills `bytes` with the file's from `offset_bytes` on. Bytes behind its end are arbitrary.
     pub(crate) fn fill(&self, offset_bytes: u64, bytes: &mut [u8]) {
         let short = self.len_bytes < self.kind.len_bytes_min();
         match self.kind {
@@ -112,7 +112,7 @@ impl MadeUpFile {
                 spell(sector, at as usize, sum);
             }
             FileKind::Gzip if !ends_before => Gzip { seed, len_bytes }.check(number, sector, sum),
-            // Where nobody reads them, or where any bytes will do.
+            // Unread, or arbitrary.
             _ => forge(sector, sum),
         }
     }
@@ -130,7 +130,7 @@ impl MadeUpFile {
     }
 }
 
-/// What [`forge`] sets.
+/// Bytes set by [`forge`].
 const FORGED_BYTES: u64 = 4;
 /// More than enough letters of three bits each for the 32 of a checksum.
 const LETTERS: usize = 12;
@@ -156,7 +156,7 @@ impl Window<'_> {
         self.offset_bytes + self.bytes.len() as u64
     }
 
-    /// Puts what lies at `at` in the file into the window, as far as it is in there.
+    /// Copies a piece at `at` in the file into the window, as far as it overlaps.
     fn put(&mut self, at: u64, piece: &[u8]) {
         let (from, to) = (at.max(self.offset_bytes), (at + piece.len() as u64).min(self.end_bytes()));
         if from < to {
@@ -180,7 +180,7 @@ fn text_page(seed: u64, number: u64) -> Sector {
     page
 }
 
-/// A member whose text is in stored blocks, each of which ends where 64 KiB of the file do.
+/// A member with its text in stored blocks, each ending at a multiple of 64 KiB of the file.
 struct Gzip {
     seed: u64,
     len_bytes: u64,
@@ -191,7 +191,7 @@ impl Gzip {
     const HEADER: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF];
     const TRAILER_BYTES: u64 = 8;
     const BLOCK_HEADER_BYTES: u64 = 5;
-    /// Of the file, from the header of one block to that of the next.
+    /// File bytes from the header of one block to the next.
     const BLOCK_BYTES: u64 = 64 << 10;
     const LEN_BYTES_MIN: u64 = Gzip::HEADER.len() as u64 + Gzip::BLOCK_HEADER_BYTES + Gzip::TRAILER_BYTES;
     /// At the end of each sector's text: four bytes that are free, and four that make the checksum's register zero, so
@@ -224,7 +224,7 @@ impl Gzip {
         self.len_bytes - Gzip::TRAILER_BYTES
     }
 
-    /// Count of blocks. What would be too short for a header belongs to the block before.
+    /// Count of blocks. A rest too short for a header belongs to the previous block.
     fn blocks(&self) -> u64 {
         (self.text_end() - Gzip::BLOCK_HEADER_BYTES) / Gzip::BLOCK_BYTES + 1
     }
@@ -260,7 +260,7 @@ impl Gzip {
     /// The last bytes of a sector's text, from the CRC before them.
     fn reset(before: u32, free: u32) -> [u8; Gzip::RESET_BYTES] {
         let free = free.to_le_bytes();
-        // What the register of the CRC holds, the CRC's complement, makes it zero.
+        // The register's value, the complement of the CRC, makes it zero.
         let zeroing = (!crc32_after(before, &free)).to_le_bytes();
         let mut bytes = [0; Gzip::RESET_BYTES];
         bytes[..4].copy_from_slice(&free);

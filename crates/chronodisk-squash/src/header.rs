@@ -1,7 +1,7 @@
-//! The first block of an image: what the image is of, and which record of each map was committed last.
+//! The first block of an image: the image's kind, and the last committed record of each map.
 //!
 //! `docs/squashed-images.md` describes the format. Versions 1 and 2 have neither commits nor checksums of blocks; they
-//! are read, and `image upgrade` makes them version 3.
+//! are read, and `image upgrade` converts them to version 3.
 
 use chronodisk_store::image_files::IMAGE_DEVICES_MAX;
 
@@ -26,7 +26,7 @@ const CAPACITIES_AT: usize = 64;
 const COMMITS_AT: usize = 1024;
 pub(crate) const COMMIT_BYTES: usize = 24;
 
-/// What an image's header says.
+/// Content of an image's header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) version: u32,
@@ -72,7 +72,7 @@ pub(crate) fn encode(header: &Header, commits: &[Commit]) -> [u8; HEADER_BYTES a
     bytes
 }
 
-/// What a header says, or why it can't be believed.
+/// Decodes a header, or returns the reason why it is invalid.
 pub(crate) fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Result<Header, String> {
     if &bytes[..8] != MAGIC {
         return Err("this is no squashed image".to_owned());

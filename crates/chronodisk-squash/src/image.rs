@@ -1,4 +1,4 @@
-//! What an image holds, for people.
+//! Content of an image, for people.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub struct ImageInfo {
     pub version: u32,
     /// Size of the device.
     pub capacity_bytes: u64,
-    /// What is kept.
+    /// The mode.
     pub mode: SquashMode,
-    /// What dropped blocks read as.
+    /// Generated contents of dropped blocks.
     pub content: ContentKind,
-    /// Seed of that.
+    /// Seed of generated contents.
     pub seed: u64,
     /// Generation of the map's log.
     pub generation: u64,
-    /// Bytes of the device that are kept, by class, without classes of which there are none.
+    /// Kept bytes of the device, by class, without empty classes.
     pub kept_bytes: Vec<(Class, u64)>,
     /// Bytes of the device that are made up when they are read.
     pub generated_bytes: u64,
@@ -37,21 +37,21 @@ pub struct ImageInfo {
     pub zeroed_bytes: u64,
     /// Bytes of the device that a repair found lost: reads of them fail until they are overwritten.
     pub damaged_bytes: u64,
-    /// What kept blocks, compressed or not, and the map take; of what other devices of the image have, too, an equal
-    /// part.
+    /// Space of kept blocks, compressed or not, and of the map; an equal share of blocks shared with other devices of
+    /// the image.
     pub stored_bytes: u64,
-    /// What the files of the image take on the host, checksums and unused space among it; those that several devices
-    /// have in common count for each.
+    /// Space of the image's files on the host, including checksums and unused space; files common to several devices
+    /// count for each.
     pub host_bytes: u64,
     /// Bytes of kept blocks that other devices of the image have, too, and that are there once.
     pub shared_bytes: u64,
 }
 
 impl ImageInfo {
-    /// Reads the maps of an image that nobody has open for writing: what it holds of each of its devices.
+    /// Reads the maps of an image that is not open for writing, with the content of each of its devices.
     ///
     /// # Errors
-    /// [`StoreError::Image`] says what is wrong with the image; [`StoreError::InUse`], [`StoreError::Io`].
+    /// [`StoreError::Image`] names the image's problem; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
         let host: Arc<dyn Host> = Arc::new(RealHost);
@@ -85,12 +85,12 @@ impl ImageInfo {
         }
     }
 
-    /// The same, with a map of so many bytes, and what is shared with others: its bytes, and how many are not its part.
+    /// Adds a map's size and the shared blocks: their bytes, and the bytes that count for other devices.
     fn with(self, map_bytes: u64, (shared_bytes, of_others_bytes): (u64, u64)) -> Self {
         ImageInfo { stored_bytes: self.stored_bytes + map_bytes - of_others_bytes, shared_bytes, ..self }
     }
 
-    /// The share of what a full store would take that this one does not; `None` if that were nothing.
+    /// Share of a full store's space that this one saves; `None` if a full store would be empty.
     #[must_use]
     pub fn savings(&self) -> Option<f64> {
         let kept: u64 = self.kept_bytes.iter().map(|(_, bytes)| bytes).sum();

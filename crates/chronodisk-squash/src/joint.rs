@@ -1,12 +1,12 @@
-//! Where the stores of several devices keep their blocks together, equal ones at equal addresses once.
+//! A common backing of several devices' stores, with equal blocks at equal addresses stored once.
 //!
 //! Mirrors write the same bytes to the same address of each member. Before a store keeps a block, it is compared, byte
-//! by byte, with what the others have at that address; so no pair of devices need be named, and a member that differs
-//! has its own copy.
+//! by byte, with the other members' blocks at that address. So pairs of devices need not be named, and a differing
+//! member gets its own copy.
 //!
-//! In a file each device has a map of its own. A place that a device no longer needs is its own still until its map
-//! says so: what another device has there, too, is neither overwritten nor given away before, so each map that a kill
-//! leaves behind finds its bytes.
+//! In a file each device has a map of its own. A place that a device has freed stays in use until its map records that.
+//! A place shared with another device is neither overwritten nor reused before, so after a kill each map finds its
+//! bytes.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ impl RunValue for Others {
 }
 
 impl Backing {
-    /// Whether another device has what is at a place, too.
+    /// Whether another device shares a place.
     pub(crate) fn is_shared(&self, place: u64) -> bool {
         self.inner().others.at(place, place + 1).0.is_some()
     }
@@ -103,8 +103,8 @@ impl Backing {
     }
 }
 
-/// What several devices have at the same places, by their maps; a place of different blocks is an error. The places are
-/// used from then on.
+/// Builds the sharing of places from several devices' maps; a place with different blocks is an error. The places
+/// become used.
 pub(super) fn claim_all<'a>(
     path: &Path,
     file: &mut SlotFile,
@@ -122,7 +122,7 @@ pub(super) fn claim_all<'a>(
     Ok(others)
 }
 
-/// What is at a slot: which eighth of which block, or which slot of which compressed block.
+/// Use of a slot: which eighth of which block, or which slot of which compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtSlot {
     Of(u64),
@@ -138,7 +138,7 @@ impl RunValue for AtSlot {
     }
 }
 
-/// One more device has what its map names. A block that has places of another block of an earlier device is the error.
+/// Adds a device's map. A block at places of a different block of an earlier device is the error.
 fn claim(map: &RunMap<Block>, slots: &mut RunMap<AtSlot>, others: &mut RunMap<Others>) -> Result<(), u64> {
     for (start, end, block) in map.all() {
         let Some((place, len)) = slots_of(block, end - start) else { continue };

@@ -14,7 +14,7 @@ use super::{btrfs, ext4, f2fs, xfs};
 /// In this order they are looked for; the first one whose superblock is there counts.
 const KINDS: [&Kind; 4] = [&ext4::KIND, &xfs::KIND, &f2fs::KIND, &btrfs::KIND];
 
-/// Whatever part of a volume's beginning a superblock may take that is not elsewhere.
+/// The part of a volume's beginning that may contain a superblock.
 pub(crate) const BEGINNING_BYTES: Range<u64> = 0..4096;
 
 /// A kind of file system.

@@ -75,7 +75,7 @@ pub const UNIT_BYTES: u64 = 4096;
 const SLOT_BYTES: u64 = 512;
 const UNIT_SLOTS: u64 = UNIT_BYTES / SLOT_BYTES;
 
-/// What a squashing store does with what it is given.
+/// Treatment of written blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SquashMode {
     /// Keeps metadata, makes up the rest.

@@ -1,8 +1,7 @@
-//! The file that says what each block of an image is: append-only, checksummed, with generations.
+//! The map of an image's blocks, as a file: append-only, checksummed, with generations.
 //!
-//! `docs/squashed-images.md` describes the format. A record that was appended is never changed; when
-//! the log has grown well beyond what it says, a new one with the next generation takes its place
-//! in one step.
+//! `docs/squashed-images.md` describes the format. An appended record is never changed. When the log has grown well
+//! beyond its content, a new one with the next generation replaces it in one step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ const RECORD_ENTRIES_MAX: usize = 1 << 14;
 /// A log below this size is never rewritten.
 const REWRITE_MIN_BYTES: u64 = 1 << 20;
 
-/// What an entry says of a range of blocks; `None` for blocks that hold nothing.
+/// An entry for a range of blocks; `None` for empty blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) start: u64,
@@ -98,9 +97,9 @@ impl MapLog {
         MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES, rewrite_min_bytes, renamed: false }
     }
 
-    /// Reads a log, and what it says into a map. A record at the end that was not written whole is
-    /// cut off, because nobody was told that it is safe; anything else that is wrong is an error, and so is a log that
-    /// ends before the last commit. `power_cut`: what is in the map then survives a power cut, if it is `writable`.
+    /// Reads a log into a map. An incomplete record at the end is truncated, because it was never acknowledged. Any
+    /// other error is reported, and so is a log that ends before the last commit. `power_cut`: the map's content then
+    /// survives a power cut, if it is `writable`.
     pub(crate) fn open(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -141,8 +140,8 @@ impl MapLog {
         Ok((log, map))
     }
 
-    /// Writes what is there from an offset on once more. If an earlier synchronisation failed, the host may show bytes
-    /// that are not on the medium and count as clean, so that no later synchronisation would write them.
+    /// Rewrites the bytes from an offset on. After a failed synchronisation the host may show bytes that are not on the
+    /// medium and count as clean, so that no later synchronisation would write them.
     fn write_again(&self, from_bytes: u64) -> Result<(), StoreError> {
         const PIECE_BYTES: u64 = 1 << 20;
         let mut piece = Vec::new();
@@ -172,7 +171,7 @@ impl MapLog {
         Commit { generation: self.generation, sequence: self.sequence }
     }
 
-    /// What is missing of what was committed.
+    /// Message about missing committed records.
     fn missing(&self, committed: Commit) -> String {
         format!(
             "the map ends at record {} of generation {}, but record {} of generation {} was committed; `chronodisk image \
@@ -181,7 +180,7 @@ impl MapLog {
         )
     }
 
-    /// Adds what changed.
+    /// Appends changes.
     pub(crate) fn append(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), StoreError> {
         let mut record = Vec::new();
         let mut entries = entries.peekable();
@@ -257,7 +256,7 @@ impl MapLog {
         Ok(log)
     }
 
-    /// Reads as much of a log as can be believed; tells how far that goes, what it says, and why no further.
+    /// Reads the valid part of a log; returns its end, its content, and the reason of the end.
     pub(crate) fn salvage(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -341,10 +340,9 @@ impl MapLog {
         valid.then(|| (u64_at(header, 8), count, u32_at(header, 24)))
     }
 
-    /// A header that is none is what a crash leaves at the end; with a whole record behind it, it is
-    /// damage.
+    /// A crash leaves an invalid header at the end. With a complete record behind it, it is damage.
     fn end_of_log(&self, at: u64, file_bytes: u64, reason: &str) -> Result<Option<Vec<Entry>>, StoreError> {
-        // What is lost in a crash is at most what one flush wrote.
+        // A crash loses at most the data of one flush.
         let mut rest = vec![0; (file_bytes - at).min(SEARCHED_BYTES) as usize];
         self.file.read(at, &mut rest)?;
         let found = rest.windows(RECORD_HEADER_BYTES as usize).skip(1).any(|window| {

@@ -1,4 +1,4 @@
-//! Who spends the store's processor time.
+//! The store's processor time by component.
 
 use chronodisk_store::CpuClock;
 
@@ -24,7 +24,7 @@ const WORKERS: usize = 5;
 pub(crate) struct Meter {
     clock: Option<Box<dyn CpuClock>>,
     spent_ns: [u64; WORKERS],
-    /// Who works now, and since when.
+    /// The present component, and its start.
     at_work: Option<Worker>,
     since_ns: u64,
 }
@@ -35,7 +35,7 @@ impl Meter {
         self.clock = Some(clock);
     }
 
-    /// From now on it is `worker` who works, or nobody. Returns who did before, to go back to.
+    /// Switches to `worker`, or to none. Returns the previous one, to switch back to.
     pub(crate) fn switch(&mut self, worker: Option<Worker>) -> Option<Worker> {
         let before = std::mem::replace(&mut self.at_work, worker);
         if before != worker
@@ -50,7 +50,7 @@ impl Meter {
         before
     }
 
-    /// What a component has spent in stretches that are over.
+    /// Time of a component in completed stretches.
     pub(crate) fn spent_ns(&self, worker: Worker) -> u64 {
         self.spent_ns[worker as usize]
     }
@@ -83,7 +83,7 @@ mod tests {
         meter.start(Box::new(ticks));
         let outside = meter.switch(Some(Worker::Classifier));
         let outer = meter.switch(Some(Worker::Remap));
-        // Somebody who calls himself takes no reading.
+        // A nested call of the same component reads no clock.
         let inner = meter.switch(Some(Worker::Remap));
         meter.switch(inner);
         read.fetch_add(1_000, Ordering::Relaxed);
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(outside, None);
         assert_eq!([Worker::Classifier, Worker::Remap].map(|worker| meter.spent_ns(worker)), [20, 1_010]);
         assert_eq!(meter.spent_ns(Worker::Generator), 0);
-        // Nobody pays for what happens outside.
+        // Time outside is not charged.
         read.fetch_add(5_000, Ordering::Relaxed);
         meter.switch(Some(Worker::Generator));
         meter.switch(None);

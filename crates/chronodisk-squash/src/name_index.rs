@@ -1,13 +1,13 @@
-//! What becomes of files by their names, the same for every file system that says names.
+//! Treatment of files by their names, common to all file systems with names.
 //!
-//! **The same everywhere** are the [rules](Rules): a path has a treatment. **The same on ext2 to ext4 and XFS**, whose
-//! directories have names of inodes, is the [index](NameIndex) of folders, which is fed by the event that a folder has
-//! a name, and answers which treatment a name in a folder has.
+//! **Common** are the [rules](Rules): a path has a treatment. **Common to ext2 to ext4 and XFS**, whose directories map
+//! names to inodes, is the [index](NameIndex) of folders. It learns that a folder has a name, and returns the treatment
+//! of a name in a folder.
 //!
-//! **What differs**, and stays with each file system: btrfs needs no index, because each inode says its names and
-//! folders itself, and trees of older states stay readable. How long a treatment holds is told apart by the inode's
-//! generation on ext4, where only files that match are remembered; on XFS, where contents wait for a name, all files
-//! that have one are, with whether the name or the inode came last; on btrfs by what the tree of free space says.
+//! **Different** per file system: btrfs needs no index, because each inode has its names and folders, and trees of
+//! older states stay readable. The lifetime of a treatment differs: ext4 remembers only matching files, with the
+//! inode's generation. XFS, where contents wait for a name, remembers all files with one, and whether the name or the
+//! inode came last. btrfs uses the tree of free space.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl NameIndex {
 }
 
 impl Folder<'_> {
-    /// What becomes of a file with this name in it.
+    /// Treatment of a file with this name in the folder.
     pub(crate) fn treatment_of(&mut self, name: &[u8]) -> Option<Treatment> {
         self.path.truncate(self.len);
         self.path.extend_from_slice(name);

@@ -22,7 +22,7 @@ pub struct Glob {
     by_path: bool,
 }
 
-/// What is wrong with a pattern.
+/// An error in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no pattern of names: {reason}")]
 pub struct GlobError {
@@ -77,7 +77,7 @@ impl Glob {
     }
 }
 
-/// What becomes of the contents of files whose names match.
+/// Treatment of the contents of files with matching names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Treatment {
@@ -87,12 +87,12 @@ pub enum Treatment {
     MakeUp(FileKind),
 }
 
-/// Files by their names, and what becomes of their contents.
+/// Files by their names, with a treatment of their contents.
 #[derive(Clone, Debug)]
 pub struct NameRule {
     /// Which files.
     pub names: Glob,
-    /// What becomes of them.
+    /// Their treatment.
     pub treatment: Treatment,
 }
 
@@ -134,7 +134,7 @@ impl FromStr for NameRule {
     }
 }
 
-/// What Linux takes as a path.
+/// Longest path on Linux.
 pub(super) const PATH_MAX_BYTES: usize = 4096;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::classifier::{Judged, Verdict};
 use super::map_log::{u32_at, u64_at};
 use super::units::VolumeUnit;
 
-/// What a program says of a page.
+/// A program's mark of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// It is kept until it is overwritten or freed.
@@ -70,7 +70,7 @@ impl Notice {
         true
     }
 
-    /// What is to be written, at a multiple of 4,096 bytes of a file.
+    /// Bytes to write, at a multiple of 4,096 bytes of a file.
     #[must_use]
     pub fn page(&self) -> Vec<u8> {
         let mut page = self.page.to_vec();
@@ -85,7 +85,7 @@ fn sum(bytes: &[u8]) -> u64 {
     XxHash64::oneshot(0, bytes)
 }
 
-/// What a notice says, if a page is one.
+/// Parses a notice, if the page is one.
 fn read(page: &[u8]) -> Option<(Mark, impl Iterator<Item = u64> + '_)> {
     if !page.starts_with(MAGIC) || u32_at(page, 16) != VERSION || sum(&page[..CHECKSUM_AT]) != u64_at(page, CHECKSUM_AT)
     {
@@ -142,8 +142,7 @@ impl Notes {
         }
     }
 
-    /// What becomes of pages that are written from `unit` on, with what was judged of them; counts what is dropped that
-    /// would not have been.
+    /// Applies marks to the verdicts on pages written from `unit` on; counts pages that are dropped because of a mark.
     pub(crate) fn hear(&mut self, unit: VolumeUnit, bytes: &[u8], judged: Vec<Judged>) -> Vec<Judged> {
         if self.marks.is_empty() {
             return judged;
@@ -153,8 +152,8 @@ impl Notes {
         heard
     }
 
-    /// What becomes of pages from `unit` on, if marks are heard besides what was judged of them. Metadata that are
-    /// known as such are kept whatever is said; of zeros nothing is believed, because they are many things.
+    /// Verdicts on pages from `unit` on after marks. Known metadata are kept regardless of marks. Marks of zero pages
+    /// are ignored, because these occur everywhere.
     pub(crate) fn overrule(&self, unit: VolumeUnit, bytes: &[u8], judged: &[Judged]) -> Vec<Judged> {
         let mut heard: Vec<Judged> = Vec::new();
         for &(from, to, verdict) in judged {

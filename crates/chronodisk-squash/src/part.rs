@@ -14,7 +14,7 @@ use super::volume::{Lens, Volume};
 use super::{Class, UNIT_BYTES};
 use crate::len_of;
 
-/// What is known of what is in a part.
+/// Knowledge of a part's content.
 #[derive(Debug)]
 enum Known {
     Nothing,
@@ -22,28 +22,27 @@ enum Known {
     Understood(Box<dyn Classifier>),
 }
 
-/// A volume, and what is known of the file system in it. Addresses are the volume's: [`Part::lens`] says where its
-/// blocks lie, if they lie elsewhere on the device.
+/// A volume, and its file system. Addresses are the volume's: [`Part::lens`] maps them to the device's if they differ.
 #[derive(Debug)]
 pub(crate) struct Part {
     volume: Volume,
     lens: Option<Arc<Lens>>,
     /// Its bytes, and how a file system in it is followed.
     site: Site,
-    /// The blocks that begin in it; what the last one holds of another part is beyond the file system's end.
+    /// The blocks that begin in it; the last one's bytes in another part are beyond the file system's end.
     start: VolumeUnit,
     end: VolumeUnit,
     known: Known,
-    /// Not understood because of what lies beside it.
+    /// Not supported because of its neighbour.
     given_up: bool,
-    /// Of file systems that are gone.
+    /// Counters of earlier file systems.
     past: Counts,
     notices: Vec<String>,
 }
 
 impl Part {
-    /// A volume of which nothing is known; a journal there is not read if `ignore_journal`, and `names` say which files
-    /// are treated in another way.
+    /// A volume without known content; a journal there is not read if `ignore_journal`, and `names` are the rules by
+    /// name.
     pub(crate) fn new(volume: Volume, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
         let (start_bytes, end_bytes) = volume.bounds();
         Part {
@@ -64,7 +63,7 @@ impl Part {
         &self.volume
     }
 
-    /// What [`Blocks`] must be looked at through while it is at work.
+    /// The address mapping for [`Blocks`] while this part works.
     pub(crate) fn lens(&self) -> Option<Arc<Lens>> {
         self.lens.clone()
     }
@@ -83,7 +82,7 @@ impl Part {
         matches!(self.known, Known::Nothing)
     }
 
-    /// What was counted, also of file systems that are gone.
+    /// Counters, including earlier file systems'.
     pub(crate) fn counts(&self) -> Counts {
         match &self.known {
             Known::Understood(classifier) => self.past.with(classifier.counts()),
@@ -91,7 +90,7 @@ impl Part {
         }
     }
 
-    /// Memory of what is known.
+    /// Memory of the classifier.
     pub(crate) fn memory(&self) -> Memory {
         match &self.known {
             Known::Understood(classifier) => classifier.memory(),
@@ -117,7 +116,7 @@ impl Part {
         }
     }
 
-    /// What becomes of whole blocks from `unit` on.
+    /// Verdicts on whole blocks from `unit` on.
     pub(crate) fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
         match &self.known {
@@ -127,7 +126,7 @@ impl Part {
         }
     }
 
-    /// Writes whole blocks, of which `range` was asked for. Returns how many bytes were dropped.
+    /// Writes whole blocks for a request of `range`. Returns the number of bytes dropped.
     pub(crate) fn write(
         &mut self,
         unit: VolumeUnit,
@@ -158,7 +157,7 @@ impl Part {
         Ok(dropped_bytes)
     }
 
-    /// Does with the blocks of a write what was judged. Returns how many bytes were dropped.
+    /// Applies the verdicts on a write's blocks. Returns the number of bytes dropped.
     fn act_upon(&self, write: &Write<'_>, blocks: &mut Blocks) -> Result<u64, StoreError> {
         let mut dropped_bytes = 0;
         for &(from, to, verdict) in write.judged {
@@ -170,14 +169,14 @@ impl Part {
                     blocks.squash(from, to);
                     dropped_bytes += len_of(part);
                 }
-                // What a tool that makes a file system writes before its superblock are metadata, most likely.
+                // Blocks that a tool writes before its superblock are metadata, most likely.
                 Verdict::Wait => blocks.wait(from, part, self.knows_nothing())?,
             }
         }
         Ok(dropped_bytes)
     }
 
-    /// Lets some of what waits be decided if it is much.
+    /// Classifies blocks if many are unclassified.
     fn relieve(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         match &mut self.known {
             Known::Understood(classifier) if blocks.waiting_is_half_full() => classifier.relieve(blocks),
@@ -194,8 +193,8 @@ impl Part {
         self.stand(standing, blocks)
     }
 
-    /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
-    /// the volume from `offset_bytes` on.
+    /// Gives generated contents in a range of blocks the form that the file system verifies; `bytes` are the volume's
+    /// from `offset_bytes` on.
     pub(crate) fn correct(
         &mut self,
         units: (VolumeUnit, VolumeUnit),
@@ -209,7 +208,7 @@ impl Part {
         }
     }
 
-    /// Keeps what a flush promises.
+    /// Keeps the blocks that a flush promises.
     pub(crate) fn flush(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         if let Known::Understood(classifier) = &mut self.known {
             let standing = classifier.flush(blocks)?;
@@ -222,7 +221,8 @@ impl Part {
         blocks.spill(self.start, self.end)
     }
 
-    /// Keeps what a device without a volatile cache promises after each write: what waits and might be metadata.
+    /// Keeps the blocks that a device without a volatile cache promises after each write: unclassified ones that may be
+    /// metadata.
     pub(crate) fn keep_doubtful(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         match &self.known {
             Known::Understood(classifier) if classifier.keep_committed(blocks)? => Ok(()),
@@ -300,7 +300,7 @@ impl Part {
         }
     }
 
-    /// Says what should be said about how well the file system is followed.
+    /// Reports restrictions of following the file system.
     fn notice_doubts(&mut self) {
         let Known::Understood(classifier) = &self.known else { return };
         classifier.doubts().into_iter().for_each(|doubt| self.notice(doubt.to_owned()));

@@ -23,9 +23,8 @@ impl Places {
         Places { end: 0, limit, free: BTreeMap::new(), by_len: BTreeSet::new(), used: 0 }
     }
 
-    /// Slots below the limit of which exactly these ranges are used: (start, length) in ascending
-    /// order. The first range that overlaps the one before it, or reaches beyond the limit, is the
-    /// error.
+    /// Slots below the limit, with exactly these ranges in use: (start, length) in ascending order. A range that
+    /// overlaps the previous one, or reaches beyond the limit, is the error.
     pub(crate) fn with_used(limit: u64, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Self, (u64, u64)> {
         let mut places = Places::new(limit);
         for (start, len) in used {
@@ -79,7 +78,7 @@ impl Places {
         self.end
     }
 
-    /// The ranges between those that are used, in ascending order: start and length.
+    /// The free ranges, in ascending order: start and length.
     pub(crate) fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.free.iter().map(|(&start, &len)| (start, len))
     }

@@ -20,9 +20,9 @@ impl RunValue for u64 {
     }
 }
 
-/// Values by position; neighbours that continue each other are one entry.
+/// Values by position; adjacent values that continue each other are one entry.
 ///
-/// Every operation costs a search and as many entries as it touches, whatever the lengths.
+/// Every operation costs a search plus the touched entries, for any lengths.
 #[derive(Clone, Debug)]
 pub(crate) struct RunMap<V> {
     /// By the first position: the end, which is not included, and the value at the first position.

@@ -15,11 +15,11 @@ use super::runs::RunMap;
 use super::sums::{Sums, sum_of};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 
-/// Places end here, so that offsets in the file fit what the host counts with.
+/// End of places, so that offsets in the file fit the host's type.
 pub(crate) const PLACES_MAX: u64 = (1 << 62) / SLOT_BYTES;
 /// So much is given back before the host gets it back while the image is in use.
 const PUNCHED_AFTER_BYTES: u64 = 64 << 20;
-/// What the host counts space in.
+/// The host's unit of space.
 const HOST_BLOCK_BYTES: u64 = 4096;
 
 /// The file of kept blocks.
@@ -86,7 +86,7 @@ impl SlotFile {
         Ok((file, header))
     }
 
-    /// The same, without the checksums: what is read is not checked.
+    /// The same without checksums: reads are not verified.
     pub(crate) fn open_without_sums(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -200,7 +200,7 @@ impl SlotFile {
         })
     }
 
-    /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
+    /// Fills `bytes` with blocks from `unit` on, the first one at `place`, without its first `skip_bytes`.
     pub(crate) fn read_units(
         &mut self,
         unit: u64,
@@ -239,7 +239,7 @@ impl SlotFile {
         self.verify(unit, place, stored)
     }
 
-    /// Whether these bytes are at a place, whatever block they are.
+    /// Returns whether these bytes are at a place, for any block.
     pub(crate) fn holds(&self, place: u64, bytes: &[u8]) -> Result<bool, StoreError> {
         let mut there = [0; UNIT_BYTES as usize];
         let there = &mut there[..bytes.len()];
@@ -290,8 +290,8 @@ impl SlotFile {
         self.unpunched += len;
     }
 
-    /// Gives the host back what lies behind all places that are used, if these ended there before, and what lies
-    /// between them once that is much.
+    /// Truncates the file after the last used slot. Punches holes once the freed space between slots exceeds
+    /// `PUNCHED_AFTER_BYTES`.
     pub(crate) fn shrink(&mut self, end_before: u64) -> Result<(), StoreError> {
         if self.places.end() < end_before {
             self.file.set_len(offset_of(self.places.end()), FileOperation::Punch)?;
@@ -327,7 +327,7 @@ impl SlotFile {
         self.places.memory_bytes() + self.sums.as_ref().map_or(0, Sums::memory_bytes)
     }
 
-    /// An error if blocks from `unit` on, or one compressed block, are not what their checksums say.
+    /// Verifies the checksums of blocks from `unit` on, or of one compressed block.
     fn verify(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(sums) = &mut self.sums else { return Ok(()) };
         let mut blocks = (unit..).zip(bytes.chunks(UNIT_BYTES as usize)).peekable();

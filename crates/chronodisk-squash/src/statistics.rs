@@ -1,21 +1,21 @@
-//! What a squashing store counts.
+//! Counters of a squashing store.
 
 use super::Class;
 use super::image::savings;
 
-/// What a squashing store did, and what it holds.
+/// Activity and content of a squashing store.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SquashStatistics {
     /// Bytes written to it.
     pub written_bytes: u64,
-    /// Bytes of those that were dropped at once.
+    /// Bytes dropped at once.
     pub dropped_bytes: u64,
     /// Bytes that wait to be told apart, now and at most.
     pub waiting_bytes: u64,
     /// See `waiting_bytes`.
     pub waiting_max_bytes: u64,
-    /// Bytes that were kept because too many waited, or because a flush must keep what might be metadata.
+    /// Bytes kept at the limit of unclassified blocks, or at a flush because they might be metadata.
     pub spilled_bytes: u64,
     /// Bytes of the device that are kept, by class.
     pub kept_bytes: Vec<(Class, u64)>,
@@ -23,7 +23,7 @@ pub struct SquashStatistics {
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
-    /// What kept blocks take, with the map of an image; of what other devices have, too, an equal part.
+    /// Space of kept blocks, with the map of an image; an equal share of blocks shared with other devices.
     pub stored_bytes: u64,
     /// Bytes of kept blocks that other devices have, too, and that are there once.
     pub shared_bytes: u64,
@@ -38,7 +38,7 @@ pub struct SquashStatistics {
 }
 
 impl SquashStatistics {
-    /// The share of what a full store would take that this one does not.
+    /// Share of a full store's space that this one saves.
     #[must_use]
     pub fn savings(&self) -> Option<f64> {
         let kept: u64 = self.kept_bytes.iter().map(|(_, bytes)| bytes).sum();

@@ -1,4 +1,4 @@
-//! The squashing store: blocks, and a classifier that says what becomes of them.
+//! The squashing store: blocks, and a classifier that decides on them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,27 +37,26 @@ use crate::len_of;
 /// How a squashing store behaves.
 #[derive(Clone, Debug)]
 pub struct SquashOptions {
-    /// What is kept; an existing image says so itself.
+    /// The mode; an existing image has its own.
     pub mode: SquashMode,
-    /// What dropped blocks read as; an existing image says so itself.
+    /// Generated contents of dropped blocks; an existing image has its own.
     pub content: ContentKind,
-    /// Seed of that; an existing image says so itself.
+    /// Seed of generated contents; an existing image has its own.
     pub seed: u64,
-    /// Memory for blocks that can't be told apart yet, in bytes; what exceeds it is kept.
+    /// Memory for unclassified blocks, in bytes; blocks beyond it are kept.
     pub unclassified_bytes: u64,
-    /// What an image promises.
+    /// An image's durability contract.
     pub durability: Durability,
-    /// Whose files images are.
+    /// Host of the images' files.
     pub host: Arc<dyn Host>,
-    /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
-    /// original system compares itself with (figure 4).
+    /// Journals are kept but not read, so that blocks are classified only when inodes are written to their places: the
+    /// original system's reference (figure 4).
     pub ignore_journal: bool,
     /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
     /// on ext2, ext3 and ext4, and on btrfs and XFS for files that are kept; where they are not, everything is kept if
     /// there are rules.
     pub names: Vec<NameRule>,
-    /// Pages that programs write as a [`super::Notice`] are heard: which pages are kept whatever they are, and which
-    /// need not wait.
+    /// Honours marker pages ([`super::Notice`]), with which a program flags pages to keep or discard.
     pub notices: bool,
 }
 
@@ -82,10 +81,10 @@ const BESIDE: &str = "there is a partition table or a volume manager beside it";
 /// The most that waited in the original system when it read the journal (section 3.1.2: 240 MB).
 const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
 
-/// Keeps what a classifier calls metadata, and makes up the rest.
+/// Keeps metadata as classified, and generates the rest.
 ///
-/// An image keeps what its [`Durability`] promises. Blocks that wait while a journal is followed are contents of files
-/// that no committed inode has yet; they are made up later in any case, and neither a flush nor a write keeps them.
+/// An image keeps the promises of its [`Durability`]. Unclassified blocks while a journal is followed are contents of
+/// files without a committed inode. They are generated later in any case, and neither a flush nor a write keeps them.
 #[derive(Debug)]
 pub struct SquashStore {
     capacity_bytes: u64,
@@ -102,7 +101,7 @@ pub struct SquashStore {
     past: Counts,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
-    /// What programs said of pages, if they are heard.
+    /// Programs' marks of pages, if they are honoured.
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
@@ -136,7 +135,7 @@ fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<()
 }
 
 impl SquashStore {
-    /// A store in memory that takes at most `budget_bytes`, besides what waits and the tables.
+    /// A store in memory of at most `budget_bytes`, besides unclassified blocks and tables.
     #[must_use]
     pub fn in_memory(capacity_bytes: u64, budget_bytes: u64, options: &SquashOptions) -> Self {
         let content = Content { kind: options.content, seed: options.seed };
@@ -144,7 +143,7 @@ impl SquashStore {
         SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options)
     }
 
-    /// A store in memory that other devices' stores are in, too: what is equal at equal addresses is there once.
+    /// A store in memory shared with other devices' stores: equal blocks at equal addresses are stored once.
     #[must_use]
     pub fn in_joint_memory(capacity_bytes: u64, memory: &JointMemory, options: &SquashOptions) -> Self {
         let content = Content { kind: options.content, seed: options.seed };
@@ -160,7 +159,7 @@ impl SquashStore {
         SquashStore::create_joint(path, &[capacity_bytes], options).map(only)
     }
 
-    /// A new image of devices of these capacities, with a store for each: what is equal at equal addresses is there
+    /// A new image of devices of these capacities, with a store for each: equal blocks at equal addresses are stored
     /// once.
     ///
     /// # Errors
@@ -215,7 +214,7 @@ impl SquashStore {
     /// image becomes a new one.
     ///
     /// # Errors
-    /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
+    /// [`StoreError::Image`] names its problem; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         SquashStore::open_joint(path, &[capacity_bytes], options).map(only)
     }
@@ -241,7 +240,7 @@ impl SquashStore {
         devices.map(store).collect()
     }
 
-    /// A store of what a map says.
+    /// A store with a map's content.
     fn with_map(
         capacity_bytes: u64,
         header: &Header,
@@ -254,13 +253,13 @@ impl SquashStore {
             store.open_parts()?;
         }
         if store.blocks.device().are_in_file() {
-            // What a killed process had not given back yet.
+            // Releases the space that a killed process had not released.
             store.blocks.device_mut().punch()?;
         }
         Ok(store)
     }
 
-    /// Looks for file systems. Where one is damaged everything is kept from now on; what can be read, can be read.
+    /// Looks for file systems. If one is damaged, everything is kept from now on, and undamaged blocks remain readable.
     fn open_parts(&mut self) -> Result<(), StoreError> {
         let tolerate = |error| match error {
             StoreError::Damaged { what } => Ok(format!("{what} is damaged")),
@@ -308,7 +307,7 @@ impl SquashStore {
         }
     }
 
-    /// What was done, and what is held.
+    /// Activity and content.
     #[must_use]
     pub fn squash_statistics(&self) -> SquashStatistics {
         let sizes = Sizes::of(self.blocks.device().map());
@@ -335,7 +334,7 @@ impl SquashStore {
         }
     }
 
-    /// Does what is the classifier's work, as far as it calls no other component.
+    /// Charges `work` to the classifier, except calls of other components.
     fn work<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.blocks.device_mut().meter.switch(Some(Worker::Classifier));
         let done = work(self);
@@ -356,7 +355,7 @@ impl SquashStore {
         (0..self.parts.len()).try_for_each(|index| self.with_part(index, |part, blocks, _| work(part, blocks)))
     }
 
-    /// Writes what may begin and end within blocks.
+    /// Writes a range that may begin and end inside blocks.
     fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         if bytes.is_empty() {
@@ -383,7 +382,7 @@ impl SquashStore {
         self.write_units(unit, units, offset_bytes, len_of(bytes))
     }
 
-    /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for.
+    /// Writes whole blocks, with `offset_bytes` and `len_bytes` of the request.
     fn write_units(
         &mut self,
         unit: DeviceUnit,
@@ -414,7 +413,7 @@ impl SquashStore {
         self.complete(unit, end)
     }
 
-    /// An operation on blocks between two is done: keeps what it promises.
+    /// Completes an operation on a range of blocks: keeps its promise.
     fn complete(&mut self, unit: DeviceUnit, end: DeviceUnit) -> Result<(), StoreError> {
         if !self.write_through {
             return self.blocks.device_mut().record_if_due();
@@ -440,7 +439,7 @@ impl SquashStore {
         pieces
     }
 
-    /// An error before anything changes, if what must be kept might not find room.
+    /// Fails before any change if there might be no room for the blocks to keep.
     fn check_room(&self, unit: DeviceUnit, end: DeviceUnit, bytes: &[u8]) -> Result<(), StoreError> {
         if self.blocks.device().has_ample_room(end - unit) {
             return Ok(());
@@ -505,7 +504,7 @@ impl SquashStore {
         if look { self.parts[0].look(&mut self.blocks) } else { Ok(()) }
     }
 
-    /// Takes the device apart; what lies in no part is kept. What is known of volumes that there were before stays.
+    /// Divides the device; ranges outside all parts are kept. Knowledge of earlier volumes stays.
     fn divide(&mut self, volumes: &[Volume]) -> Result<(), StoreError> {
         let before = std::mem::take(&mut self.parts).into_iter();
         let mut before: HashMap<Volume, Part> = before.map(|part| (part.volume().clone(), part)).collect();
@@ -522,14 +521,14 @@ impl SquashStore {
         new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.begin(blocks)))
     }
 
-    /// Remembers what counts of parts that are no more.
+    /// Keeps the counters of removed parts.
     fn retire(&mut self, parts: impl IntoIterator<Item = Part>) {
         for part in parts {
             self.past = self.past.with(Counts { entries: 0, ..part.counts() });
         }
     }
 
-    /// What was counted, also of parts that are no more.
+    /// Counters, including removed parts'.
     fn counts(&self) -> Counts {
         self.parts.iter().fold(self.past, |sum, part| sum.with(part.counts()))
     }
@@ -624,7 +623,7 @@ impl Store for SquashStore {
         self.work(|store| store.clear(offset_bytes, len_bytes, true))
     }
 
-    /// What is made up counts as taking space, because it does not read as zeros.
+    /// Generated contents count as allocated, because they do not read as zeros.
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
         check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
         let (unit, limit) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_bytes).div_ceil(UNIT_BYTES));
@@ -653,7 +652,7 @@ impl Store for SquashStore {
         self.blocks.device().backing().budget_bytes().map(|bytes| bytes + self.blocks.device().waiting_budget_bytes())
     }
 
-    /// What a clean file system does not need is dropped, the rest is safe.
+    /// Drops blocks that a clean file system does not need, and makes the rest durable.
     fn close(&mut self) -> Result<(), StoreError> {
         self.work(|store| {
             store.each_part(Part::close)?;
@@ -753,7 +752,7 @@ impl Store for SquashStore {
 }
 
 impl Drop for SquashStore {
-    /// What was written stays written, as in any file; who wants to know of errors closes it before.
+    /// Written data stay, as in any file; a caller that needs errors closes the store first.
     fn drop(&mut self) {
         let _ = self.close();
     }

@@ -108,7 +108,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Writes to the file what is not there yet.
+    /// Writes the dirty sums to the file.
     pub(crate) fn write_back(&mut self) -> Result<(), StoreError> {
         while let Some((&index, dirty)) = self.dirty.first_key_value() {
             let sums = &self.chunks[&index][dirty.clone()];
@@ -124,7 +124,7 @@ impl Sums {
         Ok(())
     }
 
-    /// What was written back survives a power cut.
+    /// Makes written sums survive a power cut.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.file.sync()
     }
@@ -144,7 +144,7 @@ impl Sums {
         self.chunks.len() as u64 * (CHUNK_BYTES + 32)
     }
 
-    /// No block begins between two places any more: gives the host back what it can.
+    /// No block begins between two places any more: returns their space to the host.
     pub(crate) fn forget(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
         let (first, last) = (start.div_ceil(CHUNK_SUMS), end / CHUNK_SUMS);
         if first >= last {

@@ -23,11 +23,11 @@ pub(crate) struct Division {
     pub(crate) kind: DivisionKind,
     /// Ranges of bytes that say so; when one of them is written, it may be divided in another way.
     pub(crate) watched: Vec<(u64, u64)>,
-    /// What should be said of parts that are kept whole.
+    /// Notices about parts that are kept completely.
     pub(crate) notices: Vec<String>,
 }
 
-/// What is known of how a device is divided.
+/// Division of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DivisionKind {
     /// It is one file system, as far as is known.
@@ -39,7 +39,7 @@ pub(crate) enum DivisionKind {
 }
 
 impl Division {
-    /// Of a device of which nothing is known yet.
+    /// Division of a device without known content.
     pub(crate) fn none() -> Self {
         Division { kind: DivisionKind::Whole, watched: vec![(0, TABLE_BYTES)], notices: Vec::new() }
     }
@@ -99,7 +99,7 @@ impl Division {
     }
 }
 
-/// What is found where a partition table would be.
+/// Result of looking for a partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Table {
     /// None, or one that is not whole yet.
@@ -154,8 +154,8 @@ impl Table {
 }
 
 impl Table {
-    /// Reads the superblock of an array of Linux's md, at the beginning of its member (version 1.1) or 4 KiB behind it
-    /// (1.2, mdadm's default). Others are at the end, and what is on such a mirror begins where the member does.
+    /// Reads the superblock of a Linux md array, at the beginning of its member (version 1.1) or 4 KiB behind it (1.2,
+    /// mdadm's default). Other versions are at the end, and the content of such a mirror begins where the member does.
     fn read_array_member(blocks: &mut Blocks, bytes: &mut [u8], capacity_bytes: u64) -> Result<Table, StoreError> {
         if !blocks.device_mut().read(0, bytes)? {
             return Ok(Table::Absent);
@@ -165,8 +165,8 @@ impl Table {
     }
 }
 
-/// What is on a member of an array whose superblock this is (the kernel's `include/uapi/linux/raid/md_p.h`), if it is
-/// whole.
+/// Content of an array's member with this superblock (the kernel's `include/uapi/linux/raid/md_p.h`), if it is
+/// complete.
 fn array_member(superblock: &[u8], capacity_bytes: u64) -> Option<Table> {
     if u32_at(superblock, 0) != MD_MAGIC || u32_at(superblock, 4) != 1 {
         return None;

@@ -51,7 +51,7 @@ impl Sub for VolumeUnit {
     }
 }
 
-/// What the blocks of a volume are on the device.
+/// The device's blocks of a volume.
 impl RunValue for DeviceUnit {
     fn advanced(self, by: u64) -> Self {
         self + by

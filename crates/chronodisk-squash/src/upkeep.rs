@@ -1,6 +1,6 @@
-//! Looking after images: converting old ones, finding damage, and going on with what is left.
+//! Maintenance of images: conversion of old versions, detection of damage, and repair.
 //!
-//! Nothing here runs while a device is in use; each function takes the image's lock.
+//! Each function takes the image's lock, so none runs while a device is in use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::slot_file::SlotFile;
 use super::sums::{Sums, sum_of};
 use super::{Class, UNIT_BYTES, image_error};
 
-/// What an image was found to be.
+/// Result of examining an image.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Examination {
@@ -29,7 +29,7 @@ pub struct Examination {
     pub devices: Vec<DeviceExamination>,
 }
 
-/// What one device of an image was found to be.
+/// Result of examining one device of an image.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceExamination {
@@ -68,8 +68,8 @@ pub fn examine(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
     examine_devices(&mut file, &header, &salvaged, unchecked, progress)
 }
 
-/// Makes an image that is damaged usable: goes back to the last record that can be read, and marks blocks as lost whose
-/// bytes are not what they were. What was lost is told.
+/// Makes a damaged image usable: returns to the last readable record, and marks blocks with changed bytes as lost. The
+/// result lists the losses.
 ///
 /// # Errors
 /// As [`examine`].
@@ -213,7 +213,7 @@ fn examine_devices(
     Ok(examination)
 }
 
-/// Adds blocks to those that are damaged, which are in ascending order.
+/// Adds blocks to the damaged ones, which are in ascending order.
 fn add_damaged(damaged: &mut Vec<(u64, u64, Class)>, unit: u64, blocks: u64, class: Class) {
     match damaged.last_mut() {
         Some((first, count, of)) if *first + *count == unit && *of == class => *count += blocks,
@@ -221,7 +221,7 @@ fn add_damaged(damaged: &mut Vec<(u64, u64, Class)>, unit: u64, blocks: u64, cla
     }
 }
 
-/// Whether a block's bytes are what they were.
+/// Whether a block's bytes match their checksum.
 fn is_readable(file: &mut SlotFile, unit: u64, block: Block) -> Result<bool, StoreError> {
     match read_stored(file, unit, block) {
         Ok(_) => Ok(true),
@@ -249,8 +249,8 @@ fn read_stored(file: &mut SlotFile, unit: u64, block: Block) -> Result<Option<(u
     }
 }
 
-/// Makes the checksums of all that the maps name, from the bytes that are there; a kill leaves those that were there,
-/// or all of the new ones.
+/// Computes the checksums of all mapped blocks from the present bytes; a kill leaves the old checksums, or all new
+/// ones.
 fn write_sums(
     host: &Arc<dyn Host>,
     path: &Path,

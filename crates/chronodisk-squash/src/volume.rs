@@ -52,7 +52,7 @@ impl Volume {
         }
     }
 
-    /// What its blocks are on the device, unless they have the same addresses there.
+    /// Mapping of its blocks to the device's, unless they have equal addresses.
     pub(crate) fn lens(&self) -> Option<Arc<Lens>> {
         if self.extents.len() == 1 {
             return None;

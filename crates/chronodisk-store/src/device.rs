@@ -171,7 +171,7 @@ impl Store for DeviceStore {
         Ok(Some(Box::new(DeviceStore { file, path: self.path.clone(), buffer: Vec::new(), ..*self })))
     }
 
-    /// A device takes what it has.
+    /// A device uses its full capacity.
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
         Ok(self.capacity_bytes)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of stores.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::image_files::sums_path;
 
-/// Why a store could not do what it was asked.
+/// Failure of a store's operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -73,7 +73,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The bytes are not at hand: who asked not to wait for a disk would have had to. Nothing was done.
+    /// The operation would have waited for a disk, which the caller excluded. It had no effect.
     #[error("the bytes are not in memory")]
     WouldWait,
     /// A squashed image can't be used.
@@ -81,7 +81,7 @@ pub enum StoreError {
     Image {
         /// The image, or its map.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// Some files of an image are there and others are not, so that nothing is opened or created.
@@ -97,7 +97,7 @@ pub enum StoreError {
     /// Something in an image that is in use is not what was written.
     #[error("{what} is damaged")]
     Damaged {
-        /// What can't be read.
+        /// The unreadable part.
         what: String,
     },
     /// The host failed.
@@ -105,13 +105,13 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         operation: FileOperation,
         /// First byte, 0 where the operation has no range.
         offset_bytes: u64,
         /// Length in bytes, 0 where the operation has no range.
         len_bytes: u64,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }

@@ -11,14 +11,14 @@ use crate::{Durability, Extent, FileOperation, Store, StoreError, check_extent, 
 
 /// Keeps the device in a file of the same size, byte for byte, that other tools can open.
 ///
-/// What was never written is a hole. [`Durability`] says what survives; the end of this process, whatever
-/// ends it, loses nothing in any case. While it is open no other `FileStore` can open the file.
+/// Unwritten ranges are holes. [`Durability`] lists the events that completed writes survive. The end of this process,
+/// for any cause, loses nothing. While it is open no other `FileStore` can open the file.
 #[derive(Debug)]
 pub struct FileStore {
     file: StoreFile,
     capacity_bytes: u64,
     durability: Durability,
-    /// What the host's file system was found to understand; it is asked for less when it refuses.
+    /// Requests that the host's file system supports, reduced at each refusal.
     clearing: Option<Allocation>,
     /// The host's file system can tell whether a read would wait.
     knows_waiting: bool,
@@ -57,7 +57,7 @@ impl FileStore {
             make(&file, capacity_bytes, durability)
         });
         if let Err(error) = made {
-            // It would be in the way of the next attempt, unless somebody already uses it.
+            // It would block the next attempt, unless another process already uses it.
             if !matches!(error, StoreError::InUse { .. }) {
                 let _ = host.remove(path);
             }
@@ -113,7 +113,7 @@ impl FileStore {
             crate::foreign::expect_raw(path, &file)?;
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });
         } else if durability.power_cut {
-            // Who made it may have ended before its name was safe.
+            // Its creator may have died before its name was durable.
             file.sync_folder()?;
         }
         Ok(FileStore::from_parts(file, capacity_bytes, durability))
@@ -135,7 +135,7 @@ impl FileStore {
         }
     }
 
-    /// What it promises.
+    /// Its durability contract.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability
@@ -150,7 +150,7 @@ impl FileStore {
         self.file.write(offset_bytes, bytes)
     }
 
-    /// What was written is made as safe as a completed write has to be.
+    /// Makes written data as durable as a completed write must be.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -212,8 +212,8 @@ impl Store for FileStore {
         self.settle()
     }
 
-    /// By `RWF_NOWAIT`, preadv2(2): what is in the host's page cache. Where the file system does not
-    /// know, everything might wait.
+    /// By `RWF_NOWAIT`, preadv2(2): reads from the host's page cache only. Without support by the file system, every
+    /// read may wait.
     fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         if !self.knows_waiting {
@@ -244,7 +244,7 @@ impl Store for FileStore {
     /// The range is punched out and then allocated anew: zeros that were never written.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.clear_unsettled(offset_bytes, len_bytes)?;
-        // What a file system can't set aside is not set aside; the zeros are there all the same.
+        // Without support for reservation the zeros are written nevertheless.
         self.reserve(offset_bytes, len_bytes)?;
         self.settle()
     }

@@ -1,4 +1,4 @@
-//! What a store takes of the host: memory and processor time, by component.
+//! A store's use of the host's memory and processor time, by component.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ pub trait CpuClock: Debug + Send {
     fn cpu_ns(&self) -> u64;
 }
 
-/// A part of a store, and what it takes.
+/// A part of a store, with its use of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     /// Its name in results.
@@ -19,12 +19,12 @@ pub struct Component {
     pub cpu_ns: u64,
 }
 
-/// What a store takes of the host at a moment.
+/// A store's use of the host at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Its components; none if the store is of one piece.
     pub components: Vec<Component>,
-    /// Bytes of the device of which it is not decided yet whether they must be kept, in memory or not.
+    /// Unclassified bytes of the device, in memory or in a file.
     pub undecided_bytes: u64,
     /// Bytes that the contents take, in memory or in a file.
     pub stored_bytes: u64,

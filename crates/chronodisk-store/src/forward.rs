@@ -90,7 +90,7 @@ macro_rules! forward_to_store {
     (@ notices $this:ident $store:expr) => {
         fn notices(&$this) -> Vec<String> { $store.notices() }
     };
-    // Those that remain change a range: write_zeroes, reserve_zeroes, discard.
+    // The remaining ones change a range: write_zeroes, reserve_zeroes, discard.
     (@ $change:ident $this:ident $store:expr) => {
         fn $change(&mut $this, offset_bytes: u64, len_bytes: u64) -> Result<(), $crate::StoreError> {
             $store.$change(offset_bytes, len_bytes)

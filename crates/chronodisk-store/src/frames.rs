@@ -40,7 +40,7 @@ impl Frames {
         }
     }
 
-    /// Frames so far, with those that are free.
+    /// Frames so far, free ones included.
     pub fn count(&self) -> u32 {
         self.pages.len() as u32
     }

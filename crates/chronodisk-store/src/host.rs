@@ -1,7 +1,7 @@
-//! The host's files as stores use them: one small interface, so that a test can fail every call of it.
+//! The host's files as stores use them: one small interface, so that a test can fail every call.
 //!
-//! [`RealHost`] is the operating system. The calls are the operating system's, without retries: what stores have
-//! in front of it completes short transfers, the same for every host.
+//! [`RealHost`] is the operating system. Calls map to system calls without retries: the stores themselves complete
+//! short transfers, equally for every host.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ pub trait Host: Debug + Send + Sync {
     /// Opens a file.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>>;
 
     /// Whether a name is taken, also by a link that leads nowhere.
@@ -29,19 +29,19 @@ pub trait Host: Debug + Send + Sync {
     /// Gives a file another name, in place of the file that had it.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file's name.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Names that were created, changed or removed in a folder before survive a power cut.
+    /// Makes earlier creations, changes and removals of names in a folder survive a power cut.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
@@ -58,66 +58,66 @@ pub enum OpenMode {
 
 /// An open file.
 pub trait HostFile: Debug + Send {
-    /// Reads at most `bytes.len()` bytes from `offset_bytes` on; zero at the end. Reads nothing but what is in memory
-    /// if `cached_only`: [`io::ErrorKind::WouldBlock`] if that is too little, [`io::ErrorKind::Unsupported`] if the
-    /// host does not know.
+    /// Reads at most `bytes.len()` bytes from `offset_bytes` on; zero at the end. With `cached_only` reads from memory
+    /// only: [`io::ErrorKind::WouldBlock`] if the data are not there, [`io::ErrorKind::Unsupported`] if the host can't
+    /// tell.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64, cached_only: bool) -> io::Result<usize>;
 
     /// Writes at most `bytes.len()` bytes from `offset_bytes` on.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// What was written before survives a power cut.
+    /// Makes earlier writes survive a power cut.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Size of the file.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn size(&self) -> io::Result<FileSize>;
 
-    /// Cuts the file off, or extends it with a hole.
+    /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn set_len(&self, len_bytes: u64) -> io::Result<()>;
 
-    /// A range of the file is treated in another way; its end must lie in the file.
+    /// Changes the allocation of a range, which must end inside the file.
     ///
     /// # Errors
-    /// What the host says; [`io::ErrorKind::Unsupported`] if its file system can't do so.
+    /// The host's error; [`io::ErrorKind::Unsupported`] if its file system lacks the operation.
     fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
 
-    /// The first byte from `offset_bytes` on that is data, or that is in a hole; `None` if none is data.
+    /// The first byte from `offset_bytes` on that is data, or that is in a hole; `None` without data.
     ///
     /// # Errors
-    /// What the host says; [`io::ErrorKind::Unsupported`] or [`io::ErrorKind::InvalidInput`] if it does not know.
+    /// The host's error; [`io::ErrorKind::Unsupported`] or [`io::ErrorKind::InvalidInput`] if it can't tell.
     fn seek(&self, what: SeekTo, offset_bytes: u64) -> io::Result<Option<u64>>;
 
-    /// Keeps others out of the file, or, if not `exclusive`, those who want to be alone; false if there are any.
+    /// Takes an exclusive or a shared lock on the file. Returns false if a conflicting lock exists.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn lock(&self, exclusive: bool) -> io::Result<bool>;
 
-    /// A number that tells this file from others of its file system.
+    /// A number that identifies the file within its file system.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn identity(&self) -> io::Result<u64>;
 
     /// Another descriptor of the same file.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn duplicate(&self) -> io::Result<Box<dyn HostFile>>;
 }
 
@@ -126,22 +126,22 @@ pub trait HostFile: Debug + Send {
 pub struct FileSize {
     /// Offset of its end.
     pub len_bytes: u64,
-    /// What it takes on the host.
+    /// Space used on the host.
     pub allocated_bytes: u64,
 }
 
-/// What becomes of a range of a file.
+/// Change of a range's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// It becomes a hole.
     Punch,
     /// It reads as zeros, and may take space.
     Zero,
-    /// It takes space, whatever is there.
+    /// It gets space, and keeps its contents.
     Reserve,
 }
 
-/// What [`HostFile::seek`] looks for.
+/// Target of [`HostFile::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// The next byte that is not in a hole.
@@ -241,7 +241,7 @@ impl HostFile for File {
 
     fn size(&self) -> io::Result<FileSize> {
         let metadata = self.metadata()?;
-        // stat(2): st_blocks counts units of 512 bytes, whatever the file system's block size.
+        // stat(2): st_blocks counts units of 512 bytes, for any block size of the file system.
         Ok(FileSize { len_bytes: metadata.len(), allocated_bytes: metadata.blocks() * 512 })
     }
 

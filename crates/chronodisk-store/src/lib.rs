@@ -1,8 +1,7 @@
-//! Byte stores: what keeps the contents of an emulated device.
+//! Byte stores: the contents of emulated devices.
 //!
-//! A store knows bytes and nothing of time; a device model knows time and nothing of bytes. Who
-//! owns a store applies operations to it in the order in which the requests arrived, so a store
-//! is a plain object with one owner: no locks, no threads.
+//! A store knows bytes and no time; a device model knows time and no bytes. The owner of a store applies operations in
+//! the order of the requests' arrivals, so a store is a plain object with one owner: no locks, no threads.
 //!
 //! * [`RamStore`]: sparse memory with a budget.
 //! * [`FileStore`]: a sparse file.
@@ -53,9 +52,9 @@ pub use store_file::StoreFile;
 
 /// The bytes of one device.
 ///
-/// What was never written reads as zeros. Every operation either succeeds as a whole or, when it
-/// fails with [`StoreError::OutOfRange`] or [`StoreError::BudgetExceeded`], leaves the contents
-/// as they were; after [`StoreError::Io`] the contents of the range are unknown.
+/// Unwritten ranges read as zeros. Every operation succeeds completely, or fails. After [`StoreError::OutOfRange`] and
+/// [`StoreError::BudgetExceeded`] the contents are unchanged; after [`StoreError::Io`] the contents of the range are
+/// unknown.
 pub trait Store: Send {
     /// Size of the device in bytes; it never changes.
     fn capacity_bytes(&self) -> u64;
@@ -104,11 +103,11 @@ pub trait Store: Send {
         self.write_zeroes(offset_bytes, len_bytes)
     }
 
-    /// Whether the byte at `offset_bytes` takes space, and how far from there on it is the same: at
-    /// least one byte, at most `len_bytes`, and perhaps less far than it could be.
+    /// Whether the byte at `offset_bytes` is allocated, and the length of the range with the same answer: at least one
+    /// byte, at most `len_bytes`, and possibly shorter than the maximum.
     ///
-    /// What takes no space reads as zeros; what takes space may do so, too. A store that does not
-    /// know says that everything takes space.
+    /// Unallocated ranges read as zeros; allocated ones may do so, too. A store without this knowledge reports
+    /// everything as allocated.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], also for a length of zero, and [`StoreError::Io`].
@@ -117,7 +116,7 @@ pub trait Store: Send {
         Ok(Extent { len_bytes, allocated: true })
     }
 
-    /// Does what [`read`](Self::read) does, unless that means to wait for a disk.
+    /// Like [`read`](Self::read), unless it would wait for a disk.
     ///
     /// # Errors
     /// Those of [`read`](Self::read), and [`StoreError::WouldWait`].
@@ -125,7 +124,7 @@ pub trait Store: Send {
         self.read(offset_bytes, bytes)
     }
 
-    /// Does what [`write`](Self::write) does, unless that means to read from a disk first.
+    /// Like [`write`](Self::write), unless it would first read from a disk.
     ///
     /// # Errors
     /// Those of [`write`](Self::write), and [`StoreError::WouldWait`].
@@ -143,19 +142,18 @@ pub trait Store: Send {
         false
     }
 
-    /// Another way to the same contents for another thread, which can wait there for the disk
-    /// without keeping this one from working. `None` where nobody ever waits.
+    /// A second access to the same contents for another thread, which can wait for the disk without blocking this one.
+    /// `None` for stores that never wait.
     ///
-    /// Operations on both ways that overlap and are under way at the same time take effect in any
-    /// order.
+    /// Overlapping operations through both accesses at the same time take effect in any order.
     ///
     /// # Errors
-    /// [`StoreError::Io`] if the host gives no further descriptor.
+    /// [`StoreError::Io`] if the host has no further descriptor.
     fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
         Ok(None)
     }
 
-    /// Everything written before survives what the store promises to survive.
+    /// Makes earlier writes durable, as far as the store's contract goes.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -171,7 +169,7 @@ pub trait Store: Send {
     /// is the bound.
     fn budget_bytes(&self) -> Option<u64>;
 
-    /// Nothing more will be written; what was written is as safe as after a flush.
+    /// Ends writing; written data are as safe as after a flush.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -179,7 +177,7 @@ pub trait Store: Send {
         self.flush()
     }
 
-    /// What the store counted, by name; units are in brackets.
+    /// The store's counters, by name; units are in brackets.
     fn statistics(&self) -> Vec<(String, f64)> {
         Vec::new()
     }
@@ -187,7 +185,7 @@ pub trait Store: Send {
     /// From now on the processor time of the store's components is counted, by this clock.
     fn measure_cpu(&mut self, _clock: Box<dyn CpuClock>) {}
 
-    /// What the store takes of the host now, by component.
+    /// The store's present use of the host, by component.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -195,7 +193,7 @@ pub trait Store: Send {
         Ok(Footprint { stored_bytes: self.allocated_bytes()?, ..Footprint::default() })
     }
 
-    /// What somebody who reads the contents later should know of them.
+    /// Warnings for later readers of the contents.
     fn notices(&self) -> Vec<String> {
         Vec::new()
     }
@@ -206,7 +204,7 @@ pub trait Store: Send {
 pub struct Extent {
     /// Length in bytes, not zero.
     pub len_bytes: u64,
-    /// Whether it takes space; what takes none reads as zeros.
+    /// Whether it is allocated; unallocated ranges read as zeros.
     pub allocated: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Who fetches which pages, and whether they still are what the device has there.
+/// Pages being loaded, and whether they still equal the device's contents.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     /// Only ever looked up, or changed as a whole.
@@ -18,14 +18,13 @@ struct Page {
 }
 
 impl Loading {
-    /// Somebody begins to read the page from the file.
+    /// Begins to read a page from the file.
     pub fn begin(&mut self, page: u64) {
         // A page that changed while another fetched it may be fetched as it was for this one, too.
         self.pages.entry(page).or_insert(Page { loaders: 0, valid: true }).loaders += 1;
     }
 
-    /// The page was read, or reading it was given up; tells whether it is still what the device has
-    /// there.
+    /// Ends the read of a page, successful or not. Returns whether the page still equals the device's contents.
     pub fn finish(&mut self, page: u64) -> bool {
         let Some(entry) = self.pages.get_mut(&page) else { return false };
         let valid = entry.valid;

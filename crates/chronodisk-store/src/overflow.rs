@@ -8,26 +8,23 @@ use crate::loading::Loading;
 use crate::preload::{AccessList, Preload};
 use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len_of};
 
-/// Keeps what was used last in memory, and everything in a file.
+/// Keeps recently used pages in memory, and everything in a file.
 ///
-/// The memory holds pages of [`PAGE_BYTES`] in the order of their last use (LRU). The file's
-/// [`Durability`](crate::Durability) says what survives, and so how the memory is used:
+/// The memory holds pages of [`PAGE_BYTES`] with LRU eviction. The file's [`Durability`](crate::Durability) decides on
+/// its use:
 ///
-/// * *Without a volatile cache* every write goes to the file before it is complete, and the memory is a cache of the
-///   file for reads.
-/// * *With one* a page that was written (a dirty page) stays in memory alone until it has to make room, until its
-///   neighbours are written back, or until a flush; then it goes to the file together with the dirty pages around it.
-///   The file's space for it is set aside before the write is complete, so a full disk is an error of the write and
-///   not of a later one, of a flush or of the end. An orderly end writes all dirty pages back.
+/// * *Without a volatile cache* every write reaches the file before it completes, and the memory is a read cache.
+/// * *With one* a written (dirty) page stays in memory only, until it is evicted, until its neighbours are written
+/// back, or until a flush. Then it goes to the file together with the dirty pages around it. Its space in the file is
+/// reserved before the write completes, so a full disk is an error of the write and not of a later one, of a flush or
+/// of the end. An orderly end writes all dirty pages back.
 ///
-/// A page that can't be written back stays in memory: a read never fails for it, and flushes and the end do until it
-/// could be written. The host's file system must be able to set space aside (`fallocate`), else its disk may turn out
-/// to be full when a page is written back.
+/// A page that can't be written back stays in memory. Reads of it succeed; flushes and the end fail until it is
+/// written. Without support for reservation (`fallocate`), the host's disk may turn out to be full at a write-back.
 ///
-/// Memory never exceeds the budget by more than [`OVERHEAD_BYTES`].
+/// Memory exceeds the budget by at most [`OVERHEAD_BYTES`].
 ///
-/// With an [`AccessList`] of an earlier run it also says which pages will be needed next, see
-/// [`next_preload`](Self::next_preload).
+/// With an [`AccessList`] of an earlier run it also predicts the next pages, see [`next_preload`](Self::next_preload).
 #[derive(Debug)]
 pub struct OverflowStore {
     file: FileStore,
@@ -48,10 +45,9 @@ pub struct OverflowStore {
 
 /// Unit in which the contents come and go.
 pub const PAGE_BYTES: u64 = 4096;
-/// What a page in memory takes at most, with its share of the tables.
+/// Largest memory of a page, with its share of the tables.
 pub const FRAME_BYTES: u64 = PAGE_BYTES + 128;
-/// What is used whatever the budget: runs of pages on their way, and the fewest pages that make
-/// sense.
+/// Memory used at any budget: runs of pages in transit, and the smallest useful number of pages.
 pub const OVERHEAD_BYTES: u64 = 2 * RUN_PAGES * PAGE_BYTES + FRAMES_MIN as u64 * FRAME_BYTES + CHUNK_BYTES as u64;
 
 /// Most pages that are read or written with one system call.
@@ -61,7 +57,7 @@ const FRAMES_MIN: u32 = 64;
 /// Pages that are looked at for one to leave that is not dirty, when dirty ones can't be written back.
 const CLEAN_SEARCH_PAGES: usize = 1024;
 
-/// What an overflow store did.
+/// Counters of an overflow store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverflowStatistics {
     /// Pages that were wanted and in memory.
@@ -97,14 +93,13 @@ impl OverflowStore {
         }
     }
 
-    /// Expects the accesses of an earlier run again, and preloads what they need.
+    /// Expects the accesses of an earlier run, and preloads their pages.
     pub fn set_preload(&mut self, accesses: AccessList) {
         self.preload = Some(Preload::new(accesses, u64::from(self.frames.count_max) / 2));
     }
 
-    /// The next page that should be brought in ahead of its use, if there is one within the half
-    /// of the memory: read it from the [`file_reader`](Self::file_reader), without this store in
-    /// hand, and give it to [`finish_load`](Self::finish_load).
+    /// The next page to preload, if there is one within half of the memory. Read it from the
+    /// [`file_reader`](Self::file_reader) without this store's lock, and pass it to [`finish_load`](Self::finish_load).
     pub fn next_preload(&mut self) -> Option<u64> {
         let preload = self.preload.as_mut()?;
         while let Some(page) = preload.next() {
@@ -127,8 +122,7 @@ impl OverflowStore {
         }
     }
 
-    /// Copies what is in memory from `offset_bytes` on, up to the first page that is not; tells how
-    /// many bytes those are.
+    /// Copies from memory, from `offset_bytes` on up to the first absent page, and returns the number of bytes.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`].
@@ -148,9 +142,8 @@ impl OverflowStore {
         Ok(done)
     }
 
-    /// The first pages of a range, as many as come together, that are absent: the caller reads them
-    /// from the [`file_reader`](Self::file_reader), without this store in hand, and
-    /// [finishes](Self::finish_load) each. Empty if none is absent.
+    /// The first contiguous absent pages of a range. The caller reads them from the [`file_reader`](Self::file_reader)
+    /// without this store's lock, and [finishes](Self::finish_load) each. Empty if none is absent.
     pub fn begin_load(&mut self, offset_bytes: u64, len_bytes: u64) -> Range<u64> {
         let end = (offset_bytes + len_bytes).div_ceil(PAGE_BYTES);
         let first = (offset_bytes / PAGE_BYTES..end).find(|page| !self.resident.contains_key(page)).unwrap_or(end);
@@ -160,8 +153,8 @@ impl OverflowStore {
         run
     }
 
-    /// A page on its way was read, or could not be. Keeps it unless it came or changed meanwhile, or no other page can
-    /// make room; tells whether the bytes are what the device has there.
+    /// A page in transit was read, or could not be. Keeps it, unless it was loaded or changed meanwhile or no page can
+    /// be evicted. Returns whether the bytes equal the device's contents.
     pub fn finish_load(&mut self, page: u64, bytes: Option<&[u8]>) -> bool {
         let valid = self.loading.finish(page);
         let Some(bytes) = bytes.filter(|_| valid && !self.resident.contains_key(&page)) else { return false };
@@ -169,8 +162,7 @@ impl OverflowStore {
         true
     }
 
-    /// A page of which a write to this range needs the rest, because it covers it in part only,
-    /// and which is not in memory. None if all writes go to the file.
+    /// An absent page that a write to this range covers partly, and so needs. `None` if all writes go to the file.
     #[must_use]
     pub fn missing_for_write(&self, offset_bytes: u64, len_bytes: u64) -> Option<u64> {
         if self.write_through {
@@ -182,10 +174,10 @@ impl OverflowStore {
         partial.map(|(_, page)| page).find(|page| !self.resident.contains_key(page))
     }
 
-    /// Writes everything to the file that is in memory alone.
+    /// Writes all dirty pages to the file.
     ///
     /// # Errors
-    /// [`StoreError::Io`], the first of them; what could not be written stays in memory, and all else is written.
+    /// [`StoreError::Io`], the first one; failed pages stay in memory, and all others are written.
     pub fn write_back_all(&mut self) -> Result<(), StoreError> {
         let mut first_error = Ok(());
         let mut next = 0;
@@ -202,8 +194,8 @@ impl OverflowStore {
         first_error
     }
 
-    /// As [`Store::write`], but [`FileStore::settle`] is still to be called on a [`file_reader`](Self::file_reader)
-    /// before it is acknowledged, without this store in hand.
+    /// As [`Store::write`], but before the acknowledgement [`FileStore::settle`] must be called on a
+    /// [`file_reader`](Self::file_reader), without this store's lock.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -224,7 +216,7 @@ impl OverflowStore {
         self.file.duplicate()
     }
 
-    /// What was done so far.
+    /// Counters so far.
     #[must_use]
     pub fn statistics(&self) -> OverflowStatistics {
         self.statistics
@@ -263,8 +255,8 @@ impl OverflowStore {
         Ok(())
     }
 
-    /// A frame that holds nothing: a free one, or that of the page whose last use is the longest ago. If that one is
-    /// dirty and can't be written back, a clean one makes room.
+    /// An empty frame: a free one, or that of the least recently used page. If that page is dirty and can't be written
+    /// back, a clean page is evicted.
     fn make_room(&mut self) -> Result<u32, StoreError> {
         if let Some(frame) = self.frames.take_free() {
             return Ok(frame);
@@ -294,7 +286,7 @@ impl OverflowStore {
         self.resident.insert(page, frame);
     }
 
-    /// Keeps what the file has there in memory, if there is room.
+    /// Keeps a page of the file in memory, if there is room.
     fn keep(&mut self, page: u64, bytes: &[u8]) {
         // The file has it: without room it is read again when it is needed.
         if let Ok(frame) = self.make_room() {
@@ -345,7 +337,7 @@ impl OverflowStore {
         let written = self.file.write_unsettled(offset_bytes, bytes);
         self.loading.changed_range(pages_of(offset_bytes, len_of(bytes)));
         if written.is_err() {
-            // Nobody knows how far it came.
+            // The extent of the failed write is unknown.
             self.forget(pages_of(offset_bytes, len_of(bytes)));
             return written;
         }
@@ -455,7 +447,7 @@ impl OverflowStore {
         if whole.start < whole.end {
             let cleared = self.file.clear_unsettled(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES);
             self.loading.changed_range(whole.clone());
-            // What is only here stays if the file may not say that it is zero.
+            // Dirty pages stay if the file may not contain zeros.
             match cleared.is_ok() {
                 true => self.forget(whole),
                 false => self.forget_clean(whole),
@@ -465,7 +457,7 @@ impl OverflowStore {
         Ok(())
     }
 
-    /// Forgets pages: the file says what they are.
+    /// Drops pages, so that the file's contents count.
     fn forget(&mut self, pages: Range<u64>) {
         let written: Vec<u64> = self.dirty.range(pages.clone()).copied().collect();
         written.iter().for_each(|page| {
@@ -476,7 +468,7 @@ impl OverflowStore {
 
     /// Forgets those pages that the file has.
     fn forget_clean(&mut self, pages: Range<u64>) {
-        // Whichever is fewer: the pages of the range, or those in memory.
+        // The smaller of the two: the range's pages, or those in memory.
         if pages.end - pages.start <= self.frames.in_use() {
             pages.for_each(|page| self.forget_page(page));
         } else {
@@ -612,7 +604,7 @@ impl Store for OverflowStore {
 
 impl Drop for OverflowStore {
     fn drop(&mut self) {
-        // Nobody is there to be told; who wants to know closes the store first.
+        // An error can't be returned here; a caller that needs it closes the store first.
         let _ = self.write_back_all();
     }
 }

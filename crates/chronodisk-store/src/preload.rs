@@ -1,8 +1,7 @@
-//! What an earlier run needed when: pages are brought in ahead of their use.
+//! An earlier run's accesses by time: pages are loaded before their use.
 //!
-//! Griffin et al., "Timing-accurate storage emulation", FAST 2002, section 3.1: an emulator whose
-//! data do not fit into memory can run a workload twice, and use the first run's accesses to bring
-//! the data in before the second one needs them.
+//! Griffin et al., "Timing-accurate storage emulation", FAST 2002, section 3.1: an emulator without enough memory for
+//! its data can run a workload twice, and use the first run's accesses to load data before the second run needs them.
 
 use crate::overflow::PAGE_BYTES;
 
@@ -65,7 +64,7 @@ impl Preload {
         Preload { list, position: 0, ahead: (0, 0), pages_ahead: 0, pages_ahead_max: pages_ahead_max.max(1) }
     }
 
-    /// The next page that the list needs, within what may be ahead.
+    /// The next page in the list, within the allowed distance.
     pub fn next(&mut self) -> Option<u64> {
         let (index, page) = self.ahead;
         let access = *self.list.accesses.get(index)?;
@@ -84,7 +83,7 @@ impl Preload {
         let passed = self.position..self.position + skipped + 1;
         self.position = passed.end;
         if self.ahead.0 < self.position {
-            // The run has overtaken us: what it passed is of no use any more.
+            // The run is ahead of the list: passed accesses are useless.
             self.ahead = (self.position, 0);
             self.pages_ahead = 0;
             return;

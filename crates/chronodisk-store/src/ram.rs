@@ -5,12 +5,10 @@ use std::ops::Range;
 
 use crate::{Extent, Store, StoreError, check_extent, check_range, len_of};
 
-/// Keeps what was written in pages of 4 KiB; what was never written, or is zero again, takes
-/// nothing.
+/// Keeps written data in pages of 4 KiB. Unwritten and zero pages take no memory.
 ///
-/// The pages hang in tables of 512, so that one lookup in the ordered map serves 2 MiB. Pages and
-/// tables count against the budget alike: the memory of the process grows by no more than it,
-/// allocator overhead aside.
+/// The pages hang in tables of 512, so that one lookup in the ordered map serves 2 MiB. Pages and tables count against
+/// the budget, so the memory of the process grows by no more, allocator overhead aside.
 #[derive(Debug)]
 pub struct RamStore {
     capacity_bytes: u64,
@@ -36,8 +34,7 @@ impl RamStore {
         self.tables.get_mut(&table_index)?.pages[slot].as_deref_mut()
     }
 
-    /// Memory that parts of a range would add, if those that `stays` tells leave an absent page
-    /// absent.
+    /// Memory that parts of a range would add, if the parts selected by `stays` leave an absent page absent.
     fn growth_bytes(&self, offset_bytes: u64, len_bytes: u64, stays: impl Fn(&Part) -> bool) -> u64 {
         let mut growth_bytes = 0;
         let mut table_added = None;
@@ -134,8 +131,8 @@ impl RamStore {
         end
     }
 
-    /// Frees whole pages from `first` up to `end`, at a cost that grows with what is there, not
-    /// with the length of the range.
+    /// Frees whole pages from `first` up to `end`. The cost grows with the existing pages, not with the length of the
+    /// range.
     fn free_pages(&mut self, first: u64, end: u64) {
         if first >= end {
             return;
@@ -178,8 +175,8 @@ impl Store for RamStore {
                 self.make_page(part.page_index)[part.in_page].copy_from_slice(written);
             }
         }
-        // Zeros last: a table that they empty may be needed by a page of the same write, and the
-        // growth must not exceed what was checked.
+        // Zeros last: a page of the same write may need a table that they empty, and the growth must not exceed the
+        // checked one.
         for part in parts(offset_bytes, len_of(bytes)) {
             if is_zero(&bytes[part.in_buffer.clone()]) {
                 self.zero_part(&part);
@@ -225,7 +222,7 @@ impl Store for RamStore {
         let end = (offset_bytes + len_bytes).div_ceil(PAGE_BYTES);
         let allocated = self.page(first).is_some();
         let until = if allocated { self.next_gap(first, end) } else { self.next_page(first, end).unwrap_or(end) };
-        // Saturates only where the range is what ends the extent.
+        // Saturates only if the range ends the extent.
         let reach_bytes = until.saturating_mul(PAGE_BYTES) - offset_bytes;
         Ok(Extent { len_bytes: reach_bytes.min(len_bytes), allocated })
     }
@@ -248,7 +245,7 @@ const PAGE_BYTES: u64 = 4096;
 const TABLE_PAGES: u64 = 512;
 /// Most pages that one question about allocation looks at: 128 MiB.
 const EXTENT_PAGES_MAX: u64 = 64 * TABLE_PAGES;
-/// What a table takes: a pointer for each of its pages.
+/// Size of a table: a pointer per page.
 const TABLE_BYTES: u64 = TABLE_PAGES * size_of::<Option<Box<Page>>>() as u64;
 
 type Page = [u8; PAGE_BYTES as usize];

@@ -1,7 +1,7 @@
-//! What is done to a store, written down, so that it can be done to another one.
+//! A record of the changes to a store, to repeat them on another one.
 //!
-//! A record is a byte that says what is done, offset and length as 64-bit little-endian numbers, and for
-//! a write the bytes. Reads are not recorded.
+//! A record is a byte with the operation, offset and length as 64-bit little-endian numbers, and for a write the bytes.
+//! Reads are not recorded.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::store_file::io_error;
 use crate::{FileOperation, Store, StoreError, forward_to_store, len_of};
 
-/// Passes everything on to a store, and writes down what changes it.
+/// Forwards everything to a store, and records its changes.
 pub struct RecordingStore {
     store: Box<dyn Store>,
     file: BufWriter<File>,
@@ -33,7 +33,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Does the same to a store.
+    /// Repeats the change on a store.
     ///
     /// # Errors
     /// Those of the store.
@@ -57,7 +57,7 @@ const FLUSH: u8 = 5;
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
 impl RecordingStore {
-    /// Writes to a new file what is done to `store`.
+    /// Records the changes of `store` in a new file.
     ///
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.

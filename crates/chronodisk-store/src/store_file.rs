@@ -1,5 +1,5 @@
-//! A file of a store: completes what the host does in part, says what failed where, and does not forget a
-//! synchronisation that failed.
+//! A file of a store: completes partial transfers, names the place of a failure, and remembers a failed
+//! synchronisation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ pub struct StoreFile {
     file: Box<dyn HostFile>,
     host: Arc<dyn Host>,
     path: PathBuf,
-    /// After a failed `fdatasync` the kernel drops what it could not write, and the next one succeeds. So a failure
-    /// holds until the file is opened anew; descriptors of the same file share it.
+    /// After a failed `fdatasync` the kernel drops the unwritten pages, and the next one succeeds. So a failure
+    /// persists until the file is reopened; descriptors of the same file share it.
     sync_failed: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,7 @@ impl StoreFile {
         &self.host
     }
 
-    /// Keeps others out, or those who write.
+    /// Locks the file, against all others or against writers only.
     ///
     /// # Errors
     /// [`StoreError::InUse`], [`StoreError::Io`].
@@ -147,10 +147,10 @@ impl StoreFile {
         Ok(())
     }
 
-    /// What was written survives a power cut.
+    /// Makes earlier writes survive a power cut.
     ///
     /// # Errors
-    /// [`StoreError::Io`], from the first failure on at each call.
+    /// [`StoreError::Io`], at every call from the first failure on.
     pub fn sync(&self) -> Result<(), StoreError> {
         if self.sync_failed.load(Ordering::Relaxed) {
             let source = io::Error::other("an earlier synchronisation failed; open the device anew");
@@ -247,7 +247,7 @@ impl StoreFile {
     }
 }
 
-/// What became of a read from memory.
+/// Result of a read from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
     Read,

@@ -183,7 +183,7 @@ fn overflow(path: &std::path::Path, budget_bytes: u64, write_through: bool) -> O
     OverflowStore::new(FileStore::create(path, CAPACITY_BYTES, durability).unwrap(), budget_bytes)
 }
 
-/// An overflow store, what it should contain, and pages that were read ahead.
+/// An overflow store, its expected contents, and preloaded pages.
 struct Shadowed {
     store: OverflowStore,
     file: FileStore,
@@ -199,7 +199,7 @@ impl Shadowed {
             OverflowStep::Common(step) => {
                 let _ = apply(&mut self.store, &mut self.shadow, step);
                 if matches!(step, Step::Flush) || self.write_through {
-                    // What a process that is killed now leaves behind.
+                    // The file's contents after a kill at this instant.
                     assert!(std::fs::read(&self.path).unwrap() == self.shadow);
                 }
             }
@@ -268,7 +268,7 @@ proptest! {
 fn a_second_run_finds_in_memory_what_the_list_of_the_first_brought() {
     let directory = tempfile::tempdir().unwrap();
     let budget_bytes = 100 * chronodisk_store::overflow::FRAME_BYTES;
-    // 400 pages in an order without locality: four times what fits.
+    // 400 pages in an order without locality: four times the budget.
     let pages: Vec<u64> = (0..400u64).map(|index| index * 173 % 400).collect();
     let run = |preload: bool| {
         let mut store = overflow(&directory.path().join(preload.to_string()), budget_bytes, false);

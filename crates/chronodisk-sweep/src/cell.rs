@@ -83,7 +83,7 @@ pub struct Cell {
     pub seed: u64,
 }
 
-/// What a cell's result depends on. Equal ones have equal names.
+/// Everything that a cell's result depends on. Equal keys have equal names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
     /// Version of Chronodisk.
@@ -247,7 +247,7 @@ pub fn changed_profile(text: &str, label: &str, changes: &[(&str, &Value)]) -> R
         }
         at.insert(last.to_owned(), value.to_toml());
     }
-    // What it prints is what it parsed, so the profile's own checks have the last word.
+    // The table is printed and parsed again, so that the profile's own checks apply.
     let text = table.to_string();
     Profile::parse(&text, label).map_err(|error| wrong(format!("profile of {label}, changed: {error}")))?;
     Ok(text)
@@ -267,7 +267,7 @@ impl Contents {
         Ok(Some(profile.text().to_owned()))
     }
 
-    /// Adds the digests of the files that a value names: whatever an option means by them, the result depends on them.
+    /// Adds the digests of the files that a value names: for any option, the result depends on their contents.
     fn name_files(&mut self, value: &Value, named: &mut BTreeMap<String, String>) -> Result<(), SweepError> {
         match value {
             Value::List(values) => values.iter().try_for_each(|value| self.name_files(value, named)),

@@ -21,8 +21,8 @@ pub(crate) struct Executable {
     state: State,
 }
 
-/// What tells a file from another one, and from itself after a change, without reading it. Two hosts have a file with
-/// equal states only if one is a copy of the other's disk.
+/// Distinguishes files, and versions of one file, without reading them. Files on two hosts have equal states only if
+/// one host's disk is a copy of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct State {
     device: u64,

@@ -1,4 +1,4 @@
-//! The figures of a cell, from what its command printed.
+//! Extracts a cell's figures from its command's output.
 
 use std::collections::BTreeMap;
 

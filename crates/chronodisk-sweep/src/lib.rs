@@ -1,15 +1,15 @@
-//! The runner of matrices: every combination of some options, each with several seeds.
+//! Runs matrices: every combination of some options, each with several seeds.
 //!
-//! A [`Sweep`] is read from a TOML file. [`Sweep::cells`] lists its cells; each is one call of the command, told apart
-//! by the content of all that its result depends on. A [`Plan`] does the cells that are not there yet, in processes of
-//! this host, or hands each out as a [`Task`] that any process can do. [`Results`] condenses them: figures with
-//! bootstrap intervals over the seeds, main effects, a table in Parquet, a report.
+//! A [`Sweep`] is read from a TOML file. [`Sweep::cells`] lists its cells. Each cell is one call of the command, named
+//! by a digest of everything that its result depends on. A [`Plan`] executes the missing cells in processes of this
+//! host, or returns each as a [`Task`] for any process. [`Results`] condenses them: figures with bootstrap intervals
+//! over the seeds, main effects, a table in Parquet, a report.
 //!
-//! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
-//! decided by which cell ends first.
+//! Each cell is a process of its own: a failing cell or a killed sweep harms no other cell. The order in which cells
+//! end has no effect.
 //!
-//! A [`Load`] is what one simulation does: a [generated workload](GeneratedLoad), a [`BlockTrace`], or a job file of
-//! fio ([`FioLoad`]). The command and the Python package simulate with it.
+//! A [`Load`] is the load of one simulation: a [generated workload](GeneratedLoad), a [`BlockTrace`], or a job file of
+//! fio ([`FioLoad`]). The command and the Python package share it.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -43,15 +43,15 @@ pub use sweep::{Command, Sweep};
 /// Why a sweep can't be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// Its file or its options are wrong: what was found, and what was expected.
+    /// The file or its options are wrong: the value found, and the value expected.
     #[error("{0}")]
     Usage(String),
-    /// The same, with what to do about it.
+    /// The same, with advice.
     #[error("{message}")]
     Advised {
-        /// What was found, and what was expected.
+        /// The value found, and the value expected.
         message: String,
-        /// What to type.
+        /// The advice.
         help: String,
     },
     /// The host refuses something.
@@ -60,7 +60,7 @@ pub enum SweepError {
 }
 
 impl SweepError {
-    /// The same error, with what to do about it.
+    /// Adds advice to the error.
     #[must_use]
     pub fn help(self, help: impl fmt::Display) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! What a simulated device is to do: a generated workload, a trace, or a job file of fio.
+//! The load of a simulated device: a generated workload, a trace, or a job file of fio.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ pub struct GeneratedLoad {
     pub process: Option<ArrivalProcess>,
 }
 
-/// What the device is to do.
+/// A load.
 pub enum Load {
     /// A closed loop of generated requests, with so many outstanding.
     Closed(Box<Generator>, u32),

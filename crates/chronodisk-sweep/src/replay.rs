@@ -157,7 +157,7 @@ impl Replayed {
         self.failure.take()
     }
 
-    /// What was changed on the way, for people.
+    /// Notes for the user on changed requests.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let counts = self.trace.counts();

@@ -17,7 +17,7 @@ use crate::{Done, Group, Results, SWEEP_SCHEMA, SweepError};
 /// Name and version of [`Provenance`]'s form.
 pub const PROVENANCE_SCHEMA: &str = "chronodisk.sweep-provenance/1";
 
-/// What depends on the host and the day, and so is no part of [`Results`].
+/// Facts that depend on the host and the day, and so are no part of [`Results`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// [`PROVENANCE_SCHEMA`].
@@ -136,7 +136,7 @@ impl Results {
         Ok(render_sweep_report(&report))
     }
 
-    /// What was swept, as names and values.
+    /// The sweep's properties, as names and values.
     fn described(&self) -> Vec<(String, String)> {
         let list = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let mut pairs = vec![("command".to_owned(), self.command.clone())];

@@ -1,4 +1,4 @@
-//! The results of a sweep: figures with intervals over the seeds, and what each axis does to them.
+//! Results of a sweep: figures with intervals over the seeds, and the effects of the axes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::{Cell, Done, Sweep};
 /// Name and version of [`Results`]' form.
 pub const SWEEP_SCHEMA: &str = "chronodisk.sweep/1";
 
-/// What a sweep found. Holds nothing of the host: equal sweeps give equal bytes, if their cells do.
+/// A sweep's findings. Contains nothing of the host: equal sweeps give equal bytes, if their cells do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SWEEP_SCHEMA`].
     pub schema: String,
     /// Version of Chronodisk.
     pub version: String,
-    /// What each cell ran.
+    /// Command of each cell.
     pub command: String,
     /// Options that all cells have.
     pub options: BTreeMap<String, Value>,
@@ -29,13 +29,13 @@ pub struct Results {
     pub seeds: u64,
     /// Bootstrap draws: B of the intervals.
     pub draws: u32,
-    /// What makes the intervals less certain.
+    /// Reservations about the intervals.
     pub warnings: Vec<String>,
     /// Cells that failed.
     pub failed: u64,
     /// One for each combination of the axes, in order.
     pub groups: Vec<Group>,
-    /// What each value of each axis does to the main figures.
+    /// Effect of each value of each axis on the main figures.
     pub effects: Vec<Effect>,
 }
 
@@ -46,7 +46,7 @@ pub struct Group {
     pub axes: BTreeMap<String, Value>,
     /// Names of its cells' files, by seed.
     pub cells: Vec<String>,
-    /// Messages of those that failed.
+    /// Messages of the failed seeds.
     pub failures: Vec<String>,
     /// Means over the seeds with their intervals.
     pub figures: Vec<FigureEstimate>,
@@ -206,7 +206,7 @@ impl Results {
             let at = if is_axis { group.axes.get(x).and_then(Value::as_number) } else { figure(x).map(|f| f.value) };
             let (Some(at), Some(found)) = (at, figure(y)) else { continue };
             let ends = found.bca_95.or(found.percentile_95);
-            // Points of figures have no order but that of their axes; a curve would mean nothing.
+            // Without an axis, points have no order, and a curve would mean nothing.
             let label = if is_axis { label.join(", ") } else { label.first().cloned().unwrap_or_default() };
             curves.entry(label).or_default().push((at, found.value, ends));
         }

@@ -36,8 +36,8 @@ pub struct Runner {
     pub part: Option<Part>,
 }
 
-/// A part of a sweep's cells: every so many of them. Parts may be done at the same time, on hosts that share the
-/// directory; whoever writes the results comes after them.
+/// Every n-th cell of a sweep. Parts may run at the same time, on hosts that share the directory; the results are
+/// written after all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: usize,
@@ -112,7 +112,7 @@ pub struct Plan {
 pub struct Task {
     name: String,
     key: Key,
-    /// What has to do it.
+    /// The executable to use.
     executable: Executable,
     arguments: Vec<String>,
     /// Profile that the sweep made, in place of the argument with this index.
@@ -167,7 +167,7 @@ impl Plan {
         Ok(Plan { sweep, cells, runner, executable, prepared, is_new, command_began, children, _lock: lock })
     }
 
-    /// What is swept.
+    /// The sweep.
     #[must_use]
     pub fn sweep(&self) -> &Sweep {
         &self.sweep
@@ -193,7 +193,7 @@ impl Plan {
         counts.then_some(Done { name, was_there: true, ..done })
     }
 
-    /// What there is to do for a cell.
+    /// Returns the task of a cell.
     ///
     /// # Panics
     /// If there is no such cell.
@@ -353,8 +353,8 @@ impl Plan {
         Ok(results)
     }
 
-    /// Writes `sweep.html`: a page with the results, charts of them, and where they come from. `plots` are charts
-    /// besides the usual ones; those that the results have no figures for are left out.
+    /// Writes `sweep.html`: a page with the results, their charts, and their provenance. `plots` are additional charts;
+    /// those without figures in the results are omitted.
     ///
     /// # Errors
     /// If the file can't be written.
@@ -438,7 +438,7 @@ struct Partial {
     kept: PathBuf,
 }
 
-/// Removes what cells that were killed left behind.
+/// Removes the leftovers of killed cells.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory.join("runs")) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -462,10 +462,10 @@ impl Task {
         &self.name
     }
 
-    /// Does the cell with this executable; `None` if it was interrupted.
+    /// Runs the cell with this executable; `None` if it was interrupted.
     ///
     /// # Errors
-    /// If the executable is another one than that of the sweep, can't be started, or says that the options are wrong.
+    /// If the executable differs from the sweep's, can't be started, or refuses the options.
     pub fn execute(&self, executable: &Path, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
         let (command_began, children) = (AtomicBool::new(false), Children::default());
         self.execute_and_note(executable, stop, Noted { command_began: &command_began, children: &children })
@@ -497,13 +497,13 @@ impl Task {
         let elsewhere = self.profile_elsewhere(&mut arguments)?;
         let partial = match &self.runs {
             Some(runs) => {
-                // A run is called what its folder is called while it runs.
+                // A run's name is its folder's name at run time.
                 let around = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
                 fs::create_dir_all(&around).map_err(|error| SweepError::io("create", &around, &error))?;
                 let partial = around.join(&self.name);
                 let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
                 arguments.insert(before, format!("--output={}", partial.display()));
-                // A summary has times of the host, and hides what a program says of its failure.
+                // A summary contains host times, and hides a program's error messages.
                 if self.can_be_quiet && !arguments[..before].iter().any(|word| word == "--quiet") {
                     arguments.insert(before, "--quiet".to_owned());
                 }

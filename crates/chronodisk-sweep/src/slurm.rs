@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What an array job runs, and how.
+/// Contents and options of an array job.
 #[derive(Clone, Debug)]
 pub struct ArrayJob<'a> {
     /// The command's executable, at the same path on all nodes.
@@ -61,7 +61,7 @@ impl ArrayJob<'_> {
         text
     }
 
-    /// What to type: the array, and the command that writes the results.
+    /// Commands to type: the array, and the one that writes the results.
     #[must_use]
     pub fn commands(&self) -> String {
         let script = self.path();

@@ -11,7 +11,7 @@ use crate::cell::{Cell, Value};
 pub struct Sweep {
     /// Name of the file, for messages.
     pub label: String,
-    /// What each cell runs.
+    /// Command of each cell.
     pub command: Command,
     /// Options that all cells have.
     pub options: BTreeMap<String, Value>,
@@ -96,10 +96,10 @@ impl fmt::Display for Command {
 }
 
 impl Sweep {
-    /// Reads the text of a file. `options_of` gives the long options that a command knows.
+    /// Parses the text of a file. `options_of` returns the long options of a command.
     ///
     /// # Errors
-    /// What is wrong, where, and what was expected.
+    /// The problem, its place, and the value expected.
     pub fn parse(text: &str, label: &str, options_of: impl Fn(Command) -> Vec<String>) -> Result<Self, SweepError> {
         let mut places = Places { label, lines: BTreeMap::new() };
         if let Ok(table) = toml::de::DeTable::parse(text) {
@@ -108,10 +108,11 @@ impl Sweep {
         Sweep::of(text, &places, options_of)
     }
 
-    /// The same of a text that a program made: messages name keys, but no lines, which its author does not know.
+    /// Like [`parse`](Self::parse), for generated text: messages name keys without lines, which the author would not
+    /// know.
     ///
     /// # Errors
-    /// What is wrong, where, and what was expected.
+    /// The problem, its place, and the value expected.
     pub fn parse_generated(
         text: &str,
         label: &str,
@@ -244,7 +245,7 @@ impl Sweep {
         }
     }
 
-    /// The number of its cells; that of combinations without number is the greatest that there is.
+    /// Number of its cells, capped at the largest number.
     #[must_use]
     pub fn cell_count(&self) -> u64 {
         self.axes.values().fold(self.seeds, |cells, values| cells.saturating_mul(values.len() as u64))

@@ -143,7 +143,7 @@ mod tests {
             for rank in [1_u32, 2, 5, 20] {
                 let expected = f64::from(rank).powf(-exponent) / total * 400_000.0;
                 let deviation = (found[rank as usize - 1] as f64 - expected).abs();
-                // Seven standard deviations, and what sorting by count adds.
+                // Seven standard deviations, and the excess from sorting by count.
                 assert!(deviation < 7.0 * expected.sqrt() + 30.0, "{exponent}, {rank}: {} {expected}", found[0]);
             }
         }
@@ -166,7 +166,7 @@ mod tests {
         let hot: u64 = found[..100].iter().sum();
         assert!(hot.abs_diff(90_000) < 600, "{hot}");
         assert!(found[100..].iter().all(|count| *count < 60) && found[..100].iter().all(|count| *count > 700));
-        // One place is hot, whatever the shares.
+        // One place is hot, for any shares.
         assert_eq!(counts(Addresses::HotCold { requests: 0.0, space: 0.5 }, 1, 10), [10]);
     }
 

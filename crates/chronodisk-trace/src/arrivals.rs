@@ -1,4 +1,4 @@
-//! When the requests of an open loop arrive, whatever the device does.
+//! Arrival instants of an open loop, independent of the device.
 
 use chronodisk_sim::{Nanos, RandomStream};
 

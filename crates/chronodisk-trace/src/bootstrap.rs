@@ -1,12 +1,12 @@
 //! Confidence intervals of any statistic, by the bootstrap.
 //!
 //! A sample has N elements: requests, blocks of time, groups of tasks, runs. A draw takes N of them with replacement,
-//! and is told by how often it has each element. The statistic of B draws says how far that of the sample may be from
-//! the population's. Draws come from a seed: equal samples, seeds and B give equal intervals.
+//! and is represented by the count of each element. The spread of the statistic over B draws estimates its distance
+//! from the population's value. Draws come from a seed: equal samples, seeds and B give equal intervals.
 //!
 //! Two intervals are computed: percentile, and BCa (bias-corrected and accelerated; Efron, "Better Bootstrap Confidence
-//! Intervals", 1987), whose acceleration comes from a jackknife. Elements must be independent. Requests that follow each
-//! other in time are not: blocks of time, longer than what a device or program remembers, are (`block` bootstrap).
+//! Intervals", 1987) with the acceleration from a jackknife. Elements must be independent. Consecutive requests are
+//! not. Blocks of time are, if they are longer than the memory of device and program (`block` bootstrap).
 //!
 //! ```
 //! use chronodisk_trace::bootstrap::{Bootstrap, Sample};
@@ -29,7 +29,7 @@ pub use sample::Sample;
 /// How intervals are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// Draws (B). More reduce the error of the computation, not that of the sample.
+    /// Draws (B). More draws reduce the error of the computation, not the sample's.
     pub draws: u32,
     /// Share of samples whose interval contains the population's value, 0 to 1.
     pub level: f64,
@@ -62,7 +62,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// What makes an interval less certain than its level says.
+/// Reason why an interval is less certain than its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caveat {
     /// One element: there is no interval.
@@ -106,7 +106,7 @@ impl fmt::Display for Caveat {
     }
 }
 
-/// What to say of a statistic of so many elements; `quantile` is its share (0.99 for p99) if it is one.
+/// Caveats for a statistic over this number of elements; `quantile` is its share (0.99 for p99) if it is one.
 #[must_use]
 pub fn caveats(elements: u64, quantile: Option<f64>) -> Vec<Caveat> {
     let mut found = Vec::new();

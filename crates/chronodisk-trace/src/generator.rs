@@ -42,7 +42,7 @@ pub struct Generator {
     thinks: RandomStream,
 }
 
-/// What a [`Generator`] makes.
+/// Options of a [`Generator`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneratorOptions {
     /// The kind of workload.
@@ -69,11 +69,11 @@ pub struct GeneratorOptions {
     pub zones: Option<Zones>,
 }
 
-/// Zones of a device, each of which is written from its beginning to its capacity, and reset before that if it was
-/// written before.
+/// Zones of a device. Each is written from its beginning to its capacity, and reset before that if it was written
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zones {
-    /// From the beginning of a zone to that of the next, in sectors of 512 bytes.
+    /// Distance between the beginnings of neighbouring zones, in sectors of 512 bytes.
     pub size_sectors: u64,
     /// Sectors of a zone that can be written, from its beginning on; at most its size.
     pub capacity_sectors: u64,
@@ -100,7 +100,7 @@ impl GeneratorOptions {
         }
     }
 
-    /// Sectors that can be written: all, but for what is beyond the capacities of zones.
+    /// Writable sectors: all except those beyond the capacities of zones.
     fn writable_sectors(&self) -> u64 {
         match self.zones {
             Some(zones) => self.capacity_sectors / zones.size_sectors * zones.capacity_sectors,
@@ -244,7 +244,7 @@ impl Generator {
         start - start % u64::from(self.options.align_sectors)
     }
 
-    /// This sector, or the beginning of the next zone if a request does not fit into what is left of this one.
+    /// This sector, or the beginning of the next zone if a request does not fit into the rest of this one.
     fn next_that_fits(&self, next: u64, sectors: u32) -> u64 {
         let Some(zones) = self.options.zones else { return next };
         let left = zones.capacity_sectors - next % zones.capacity_sectors;
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     fn requests(workload: Workload, count: u64, change: impl Fn(&mut GeneratorOptions)) -> Vec<(Op, u64, u32)> {
-        // Three zones of 1,024 sectors, of which 96 can be written: in requests of 40 sectors two.
+        // Three zones of 1,024 sectors, 96 of them writable: two requests of 40 sectors.
         let mut options = GeneratorOptions {
             zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96, written: false }),
             block_bytes: 40 * SECTOR_BYTES,

@@ -1,10 +1,10 @@
-//! Workload generators and traces of measured disks.
+//! Workload generators, and traces of measured disks.
 //!
-//! A [`Generator`] makes the requests of a [`Workload`] from a seed: the same options give the
-//! same requests on every machine, for ever. In a closed loop a request says how long after a
-//! completion it comes; for open loops [`ArrivalTimes`] says when. [`read_measured`] reads what a real drive took for
-//! each request of a trace. [`block`] has traces of devices, [`calls`] those of system calls, [`bootstrap`] the
-//! intervals of what is computed from either. [`fio_job`] reads fio's job files.
+//! A [`Generator`] makes the requests of a [`Workload`] from a seed: the same options give the same requests on every
+//! machine, for ever. In a closed loop a request has a pause after a completion; in open loops [`ArrivalTimes`] gives
+//! its instant. [`read_measured`] reads a real drive's response times for each request of a trace. [`block`] has traces
+//! of devices, [`calls`] traces of system calls, [`bootstrap`] confidence intervals of statistics of either.
+//! [`fio_job`] reads fio's job files.
 #![forbid(unsafe_code)]
 
 mod addresses;

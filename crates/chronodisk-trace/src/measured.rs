@@ -1,6 +1,6 @@
-//! Traces of measured disks: what a real drive took for each request.
+//! Traces of measured disks: a real drive's response time for each request.
 //!
-//! One request a line, six fields with blanks between them:
+//! One request per line, six fields with blanks between them:
 //!
 //! ```text
 //! R Hit 1975456 4 15362.0 56074.0
@@ -9,7 +9,7 @@
 //! reads (`R`, or writes: `W`) 4 sectors of 512 bytes from sector 1975456 on; the tracer's class of the request (`Hit`,
 //! `Miss`, or `Doub` and `Trip` for writes with two and three disconnections from the bus); the drive's response took
 //! 15,362 µs; the next request was issued 56,074 µs after it. This is the format of the validation traces of the
-//! DiskSim distribution. Blank lines are passed over.
+//! DiskSim distribution. Blank lines are ignored.
 
 use std::fmt;
 use std::io::BufRead;
@@ -21,13 +21,13 @@ use chronodisk_sim::{Lba, Nanos, Op};
 pub struct MeasuredRequest {
     /// Read or write.
     pub op: Op,
-    /// What the tracer took it for.
+    /// The tracer's class.
     pub class: MeasuredClass,
     /// First sector.
     pub lba: Lba,
     /// Length in sectors, at least one.
     pub sectors: u32,
-    /// What the drive took for it.
+    /// The drive's response time.
     pub response: Nanos,
     /// Pause between its completion and the issue of the next request.
     pub think_after: Nanos,
@@ -36,7 +36,7 @@ pub struct MeasuredRequest {
 /// How a tracer classified a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredClass {
-    /// Served from the buffer; also what automatic tracers write for every request.
+    /// Served from the buffer; automatic tracers also write it for every request.
     Hit,
     /// Served from the medium.
     Miss,
@@ -46,14 +46,14 @@ pub enum MeasuredClass {
     Triple,
 }
 
-/// What is wrong with a trace, and where.
+/// An error in a trace, with its place.
 #[derive(Debug)]
 pub struct TraceError {
     /// The file as the user named it.
     pub file: String,
     /// Line, counted from 1; zero if no line could be read.
     pub line: u64,
-    /// What is wrong and what was expected.
+    /// The problem, and the value expected.
     pub problem: String,
 }
 
@@ -77,10 +77,10 @@ const MAX_SECTORS: u64 = 1 << 21;
 /// Longest time of a field in microseconds: a day.
 const MAX_MICROS: u64 = 86_400_000_000;
 
-/// All requests of a trace; errors mention it as `file`.
+/// Reads all requests of a trace; errors name it as `file`.
 ///
 /// # Errors
-/// The first line that is wrong, with the field and what was expected; a trace without requests.
+/// The first wrong line, with the field and the value expected; a trace without requests.
 pub fn read_measured(mut trace: impl BufRead, file: &str) -> Result<Vec<MeasuredRequest>, TraceError> {
     let failed = |line: u64, problem: String| TraceError { file: file.to_owned(), line, problem };
     let mut requests = Vec::new();

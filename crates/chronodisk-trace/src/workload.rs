@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 /// A synthetic workload.
 ///
-/// The first six are those of Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate
-/// Storage Emulation", FAST 2002, section 5.1: "random or mixed" crossed with "small, uniform, or
-/// large", 67 % of the requests reads.
+/// The first six are from Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate Storage Emulation", FAST
+/// 2002, section 5.1: "random or mixed" crossed with "small, uniform, or large", with 67 % reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// 4 KiB requests anywhere.

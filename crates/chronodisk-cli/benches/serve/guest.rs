@@ -73,7 +73,7 @@ fn follow(console: impl Read) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).inspect(|line| eprintln!("  {line}")).collect()
 }
 
-/// What the guest does: one line `rate JOB SERVER REQUESTS-PER-SECOND` for each measurement.
+/// The guest's script: it prints one line `rate JOB SERVER REQUESTS-PER-SECOND` per measurement.
 fn script(rounds: usize) -> String {
     let fio = format!("fio --name=peak --ioengine=libaio --direct=1 --size={SIZE}");
     // Memory that was never written would be answered without being read.

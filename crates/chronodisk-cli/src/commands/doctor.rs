@@ -1,4 +1,4 @@
-//! `chronodisk doctor`: what this host has and lacks, with what to type.
+//! `chronodisk doctor`: present and missing parts of this host, with the commands to install them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::failure::{Outcome, status};
 use crate::run_result::host_memory_bytes;
 use crate::{output, runs};
 
-/// Checks what this host has and lacks, and says what to type
+/// Checks this host for missing programs and permissions, and prints the commands to install them
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 0 if `chronodisk run` works here, 3 if not.\n\nExample: chronodisk doctor")]
 pub struct Arguments {
@@ -43,11 +43,11 @@ enum State {
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
-    /// What it is for.
+    /// Purpose.
     needed_for: &'static str,
     state: State,
     found: String,
-    /// What to type.
+    /// Command to type.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -195,10 +195,10 @@ fn guest_kernel() -> Check {
 const INSTALL_GUEST: &str = "apt-get install user-mode-linux (as root; other distributions: chronodisk kernel install \
     FILE, with what `chronodisk kernel package` wrote on a Debian)";
 
-/// A program that makes or mounts a file system: its name, what needs it, and its package.
+/// A program that makes or mounts a file system: its name, its user, and its package.
 struct Maker(&'static str, &'static str, &'static str);
 
-/// What the default file system needs comes first.
+/// The default file system's programs come first.
 const MAKERS: [Maker; 4] = [
     Maker("mount", "run with any file system", "mount"),
     Maker("mkfs.ext4", "run --fs ext4, the default", "e2fsprogs"),

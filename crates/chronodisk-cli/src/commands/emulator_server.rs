@@ -143,7 +143,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let options = options(&arguments)?;
     let cant_listen = |error| Failure::host(format!("--listen {}: {error}", arguments.listen));
     let local = is_local(&arguments.listen).map_err(|error| {
-        // What is no address is the user's mistake; what this host does not know is not.
+        // A malformed address is a usage error; an unknown one is the host's.
         let is_wrong = error.kind() == std::io::ErrorKind::InvalidInput;
         let (listen, how) = (&arguments.listen, "expected a port, or HOST:PORT");
         if is_wrong { Failure::usage(format!("--listen {listen}: {error}; {how}")) } else { cant_listen(error) }
@@ -223,7 +223,7 @@ fn store(arguments: &Arguments) -> Result<StorePlace, Failure> {
     Ok(StorePlace::File { path, overflow: overflow.is_some(), durable: arguments.durable })
 }
 
-/// What the server allows.
+/// The server's limits.
 fn options(arguments: &Arguments) -> Result<ServeOptions, Failure> {
     let duration = |time: Nanos| Duration::from_nanos(time.as_nanos());
     let share = |most: u32, per_peer: Option<u32>| {
@@ -250,5 +250,5 @@ fn options(arguments: &Arguments) -> Result<ServeOptions, Failure> {
     })
 }
 
-/// For clients that greet, and those that come back before the loss of their connection was noticed.
+/// Spare connections for clients that greet, and for those that return before their loss was noticed.
 const CONNECTIONS_SPARE: u32 = 48;

@@ -1,4 +1,4 @@
-//! `chronodisk fit`: a profile's free constants, from what a drive was measured to do.
+//! `chronodisk fit`: fits a profile's free constants to measurements of a drive.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -180,7 +180,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-/// What a profile is to be fitted to.
+/// The fitting problem.
 fn problem(arguments: &Arguments, name: &str, points: &[Point]) -> Result<Problem, Failure> {
     let profile = device::find(name)?;
     let named_only = arguments.only_free || arguments.check;
@@ -307,10 +307,10 @@ fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(
     Ok((chosen, fitted))
 }
 
-/// Between two lines of progress on a terminal, beside those that come every ten seconds anyway.
+/// Interval of progress lines on a terminal, besides those every ten seconds.
 const ON_A_TERMINAL: Duration = Duration::from_secs(2);
 
-/// Does the tasks on so many threads; whichever is free takes the next one.
+/// Runs the tasks on `threads` threads; a free one takes the next task.
 fn in_parallel(
     tasks: &[Task],
     threads: usize,
@@ -337,7 +337,7 @@ fn in_parallel(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What the fitted profile says about the fit.
+/// Notes about the fit in the fitted profile.
 fn note(fit: &SweepFit) -> Vec<String> {
     let mut lines = vec![format!(
         "{} requests per point, seed {}, {} devices simulated{}.",

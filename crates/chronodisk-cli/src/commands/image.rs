@@ -1,4 +1,4 @@
-//! `chronodisk image`: what squashed images hold, whether they are sound, and what to do if they are not.
+//! `chronodisk image`: content of squashed images, their verification and repair.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ enum ImageCommand {
     Upgrade(UpgradeArguments),
 }
 
-/// Shows what an image stores, by class, and how much space it saves
+/// Shows the contents of an image by class, and the space that it saves
 ///
 /// Reads and checks the whole map. A damaged image is refused with the reason.
 #[derive(Debug, Args)]
@@ -58,10 +58,10 @@ struct CheckArguments {
     json: bool,
 }
 
-/// Makes a damaged image usable and says what is lost
+/// Makes a damaged image usable and lists the losses
 ///
-/// The map goes back to the last record that can be read. Blocks whose checksums are wrong are marked as lost: reads of
-/// them fail until they are overwritten. Copy the image first: what is given up can't be had back.
+/// The map goes back to the last readable record. Blocks with wrong checksums are marked as lost: reads of them fail
+/// until they are overwritten. Copy the image first: repair can't be undone.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image repair disk.image")]
 struct RepairArguments {
@@ -89,7 +89,7 @@ struct UpgradeArguments {
 const SCHEMA: &str = "chronodisk/image/1";
 const SCHEMA_OF_CHECKS: &str = "chronodisk/image-check/1";
 
-/// Does what was asked.
+/// Executes the command.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.command {
         ImageCommand::Info(arguments) => info(&arguments),

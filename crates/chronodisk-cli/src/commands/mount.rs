@@ -104,7 +104,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     failure.map_or(Ok(status), |failure| Err(failure.after_start()))
 }
 
-/// What all repetitions have in common.
+/// Common part of all repetitions.
 struct Run<'a> {
     arguments: &'a Arguments,
     directory: &'a Path,
@@ -119,7 +119,7 @@ struct Repeated {
 }
 
 impl Run<'_> {
-    /// Repeats until done, interrupted, or something fails; what was done until then counts.
+    /// Repeats until done, interrupted, or failed; completed repetitions count.
     fn repeat(&self, result: &mut RunResult) -> Repeated {
         let mut end = Repeated { status: status::FINE, failure: None, command_began: false };
         let fails = |result: &mut RunResult, failure: Failure| {
@@ -149,7 +149,7 @@ impl Run<'_> {
                             end.status = interruption.status();
                         }
                     }
-                    // After every repetition, so that whatever ends this process leaves a whole result.
+                    // After every repetition, so that any end of this process leaves a complete result.
                     if let Err(error) = stored::write_run(self.directory, result) {
                         end.failure = fails(result, error);
                     }

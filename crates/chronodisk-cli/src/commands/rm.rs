@@ -49,7 +49,7 @@ struct Report {
     deleted: Vec<PathBuf>,
 }
 
-/// Deletes what was chosen; all names are looked up before anything is deleted.
+/// Deletes the chosen runs; all names are resolved before the first deletion.
 pub fn execute(arguments: Arguments) -> Outcome {
     let mut chosen = Vec::new();
     for name in &arguments.runs {

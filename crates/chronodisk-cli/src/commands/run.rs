@@ -313,7 +313,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
 /// With less, the distribution's kernel does not get through its boot reliably.
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
-/// What a guest is to do.
+/// Work of a guest.
 pub enum Work<'a> {
     /// Runs a program, and records its system calls if there is a recording.
     Command(Vec<OsString>, Option<&'a RecordedCalls>),
@@ -328,7 +328,7 @@ impl Work<'_> {
         self.plan().is_some()
     }
 
-    /// What is replayed; of draws, what they are drawn from.
+    /// The replayed plan; of draws, their origin.
     fn plan(&self) -> Option<&Plan> {
         match self {
             Work::Command(..) => None,
@@ -474,12 +474,12 @@ impl GuestArguments {
     }
 }
 
-/// What came of all repetitions.
+/// Result of all repetitions.
 struct Run {
     result: RunResult,
     /// Of the command, or of the check.
     status: u8,
-    /// What went wrong, whose status goes before the other.
+    /// A failure, whose status precedes the other.
     failure: Option<Failure>,
     command_began: bool,
     /// Whether the result is in its directory.
@@ -493,7 +493,7 @@ impl Run {
         self.failure = Some(failure);
     }
 
-    /// Beside what has failed before, which is shown.
+    /// Adds a further failure; the earlier one is shown.
     fn fails_too(&mut self, failure: Failure, directory: &Path) {
         if let Some(before) = self.failure.take() {
             output::failure(before);
@@ -512,7 +512,7 @@ impl Run {
     }
 }
 
-/// Repeats until done, interrupted, or something fails; what was done until then counts.
+/// Repeats until done, interrupted, or failed; completed repetitions count.
 fn repeat(
     arguments: &GuestArguments,
     recorded: &CommandOptions,
@@ -595,7 +595,7 @@ fn repeat(
         if let Some(what) = own_failure(&outcome).or(replayer) {
             run.fails(Failure::host(what));
         }
-        // After every repetition, so that whatever ends this process leaves a whole result.
+        // After every repetition, so that any end of this process leaves a complete result.
         match keep(directory, index, &run.result, &outcome) {
             Ok(()) => run.is_kept = true,
             Err(failure) => run.fails(failure),

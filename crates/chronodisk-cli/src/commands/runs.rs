@@ -1,4 +1,4 @@
-//! `chronodisk runs`: what is kept.
+//! `chronodisk runs`: lists saved runs.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ struct Report {
     runs: Vec<Kept>,
 }
 
-/// Lists what is kept.
+/// Lists saved runs.
 pub fn execute(arguments: Arguments) -> Outcome {
     let folder = match arguments.directory {
         Some(folder) if folder.is_dir() => folder,

@@ -212,7 +212,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What a real device does not need.
+/// Options without a meaning for a real device.
 const ONLY_EMULATED: [&str; 8] =
     ["store", "ram_budget", "preload", "durable", "vhost_user", "attach", "arrival_skew", "completion_lead"];
 
@@ -330,7 +330,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
-    // What was found out is shown whatever can't be written.
+    // Findings are shown even if files can't be written.
     let logged = gathered.finish_log();
     let log = directory.join(stored::log_name(0));
     let compare = |target| shadow::compare(&arguments, &device, target, &log);
@@ -358,7 +358,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     last.map_or_else(|| Ok(final_status(ending.status, &outcome)), Err)
 }
 
-/// The exit status: a failure of this program counts more than that of the program of `--run`, which the result has.
+/// The exit status: a failure of this program precedes the status of `--run`'s program, which the result has.
 fn final_status(of_command: u8, outcome: &ServerOutcome) -> u8 {
     if server_failure(outcome).is_some() { status::HOST_LACKS } else { of_command }
 }
@@ -401,7 +401,7 @@ fn show_metrics(address: &Address, metrics: Metrics) -> Result<PageServer, Failu
     Ok(server)
 }
 
-/// What `--stats` prints, and the status line on a terminal: a line for the second that has passed.
+/// Output of `--stats`, and the status line on a terminal: a line for the last second.
 fn figures(server: &Server, gathered: &Gathered) -> String {
     let engine = server.statistics().engine;
     let (requests, bytes, lateness) = gathered.recent();
@@ -511,7 +511,7 @@ fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
     let mut attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
-    // A disk of this host's, which only those have open who use it.
+    // A disk of this host, open by its users only.
     attachment.leave().map_err(native_run::failure)?;
     output::note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
@@ -527,7 +527,7 @@ fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> 
     Ok(BlkConfig::of(info))
 }
 
-/// What is known before serving begins.
+/// Facts known before serving begins.
 struct Keeping<'a> {
     arguments: &'a Arguments,
     recorded: &'a CommandOptions,

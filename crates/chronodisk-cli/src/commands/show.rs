@@ -30,7 +30,7 @@ pub struct Arguments {
     memory: MemoryOptions,
 }
 
-/// Prints what was kept.
+/// Prints a saved run.
 pub fn execute(arguments: Arguments) -> Outcome {
     let directory = runs::find(&arguments.run)?;
     if stored::is_simulation(&directory) {
@@ -58,7 +58,7 @@ fn show_simulation(arguments: &Arguments, directory: &Path) -> Outcome {
     Ok(status::FINE)
 }
 
-/// What a summary says that does not follow its own run: when it was, and what the user called it.
+/// Facts of a summary that do not follow its own run: its date and the user's labels.
 fn head(result: &RunResult) -> String {
     let labels = &result.labels;
     let commit = result.chronodisk_commit.as_ref().map_or(String::new(), |commit| format!(" ({commit})"));

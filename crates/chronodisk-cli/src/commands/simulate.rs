@@ -388,7 +388,7 @@ fn tell_of_failures(failures: &BTreeMap<&'static str, u64>, requests: u64) {
     output::note(format_args!("warning: {failed} of {requests} requests failed: {}", by_error.join(", ")));
 }
 
-/// What the connection to a model that is elsewhere cost.
+/// Cost of the connection to a remote model.
 fn tell_of_link(model: &RemoteModel, requests: u64) {
     let (statistics, link) = model.statistics();
     let per_request = |count: u64| count as f64 / requests.max(1) as f64;

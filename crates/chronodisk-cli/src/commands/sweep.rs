@@ -81,7 +81,7 @@ fn part(text: &str) -> Result<Part, String> {
         .ok_or_else(|| "expected two numbers, such as 3/100, of which the first is from 1 to the second".to_owned())
 }
 
-/// Runs what is missing, and writes the results; `root` is the whole command line.
+/// Runs the missing cells, and writes the results; `root` is the whole command line.
 pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let label = arguments.file.display().to_string();
     let cannot = |error: &dyn std::fmt::Display| Failure::usage(format!("{label}: can't read the sweep: {error}"));
@@ -170,9 +170,9 @@ impl Ending<'_> {
     }
 }
 
-/// Cells that are prepared before anybody wonders what goes on.
+/// Cells prepared before a progress message is due.
 const CELLS_PREPARED_AT_ONCE: u64 = 20_000;
-/// What a failure after some cells says.
+/// Message of a failure after some cells.
 const GOES_ON: &str = "the cells that are done are kept; the same command goes on";
 
 /// Does the cells, and writes the results.
@@ -252,7 +252,7 @@ fn end_part(
     Ok(status::FINE)
 }
 
-/// Writes the script of an array job, and says what to type.
+/// Writes the script of an array job, and prints the commands to type.
 fn write_array_job(arguments: &Arguments, plan: &Plan, executable: &Path) -> Outcome {
     let working_directory =
         std::env::current_dir().map_err(|error| Failure::host(format!("can't find the working directory: {error}")))?;
@@ -321,7 +321,7 @@ fn values(sweep: &Sweep, name: &str) -> Vec<Value> {
     sweep.options.get(name).into_iter().chain(of_axis).cloned().collect()
 }
 
-/// Whether some cell is disturbed by what else its host does.
+/// Whether other load on the host disturbs some cell.
 fn is_in_real_time(sweep: &Sweep) -> bool {
     sweep.command == Command::Mount || values(sweep, "clock").contains(&Value::Text("real".to_owned()))
 }

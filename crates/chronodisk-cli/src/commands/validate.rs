@@ -103,7 +103,7 @@ impl Counters {
         counters
     }
 
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     fn since(&self, earlier: &Counters) -> Counters {
         let before = |name| earlier.0.get(name).copied().unwrap_or(0);
         Counters(self.0.iter().map(|(name, &count)| (name.clone(), count.saturating_sub(before(name)))).collect())
@@ -118,7 +118,7 @@ impl Probe for Counters {
     fn gauge(&mut self, _: &str, _: &str, _: f64) {}
 }
 
-/// What the model takes for each request of the trace, and what it counts meanwhile.
+/// The model's times for each request of the trace, and its counters meanwhile.
 fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<(ServedTwice, Counters)>, Failure> {
     let capacity_sectors = device.info().capacity_sectors;
     for (index, request) in trace.iter().enumerate() {
@@ -149,7 +149,7 @@ fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<(ServedTwice
     Ok(served)
 }
 
-/// Both times of each request, and a column for whatever the model counts.
+/// Both times of each request, and a column for each counter of the model.
 fn table(trace: &[MeasuredRequest], served: &[ServedTwice], counted: &[Counters]) -> String {
     let mut text = "operation,lba,sectors,measured_ns,simulated_ns,think_ns".to_owned();
     for name in counted.first().into_iter().flat_map(|counters| counters.0.keys()) {

@@ -94,7 +94,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
 
-    /// Plots the predictions with their bands, and what was measured, against R, to this SVG file
+    /// Plots the predictions with their bands, and measured run times, against R, to this SVG file
     #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
@@ -107,7 +107,7 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// What else there is to do.
+/// Other subcommands.
 #[derive(Debug, Subcommand)]
 enum Other {
     Calibrate(calibrate::Arguments),
@@ -120,7 +120,7 @@ enum Suspend {
     Never,
 }
 
-/// What the command runs on.
+/// The command's device.
 enum Subject {
     Emulated(Box<Device>),
     Disk(Disk),
@@ -358,7 +358,7 @@ impl Runs<'_> {
         Ok(Finished { elapsed: until.saturating_sub(from), emulated, observation, request_time_s })
     }
 
-    /// The run, and what its device did meanwhile.
+    /// The run, and its device's activity meanwhile.
     fn emulated(
         &self,
         run: NativeRun<'_>,
@@ -419,7 +419,7 @@ fn has_several_writes(summary: &Summary) -> bool {
     writes * 2 > summary.requests && summary.mean_queue_depth >= 2.0 * summary.utilisation
 }
 
-/// What an emulated device did while the command ran.
+/// Activity of an emulated device while the command ran.
 #[derive(Clone, Copy)]
 struct EmulatedTime {
     /// For how long it had no request.
@@ -448,7 +448,7 @@ impl WhatIf {
         self.results.clear();
     }
 
-    /// Adds what an observed run says, to the results from this one on.
+    /// Adds an observed run to the results from `first` on.
     fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
         let observation =
             ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;

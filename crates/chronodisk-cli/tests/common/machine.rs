@@ -14,7 +14,7 @@ pub struct Kernel {
     modules: PathBuf,
 }
 
-/// What the guest's first process prints before its script's exit status.
+/// Printed by the guest's first process before its script's exit status.
 pub const STATUS: &str = "machine: status ";
 
 impl Kernel {
@@ -78,8 +78,7 @@ fn find_module(folder: &Path, name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether the host has everything that a machine with these programs in it needs; says visibly
-/// what is missing.
+/// Checks the host for a machine's requirements with these programs; prints the missing ones.
 pub fn have(programs: &[(&str, &str)]) -> bool {
     let own = [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("modinfo", "kmod")];
     for (program, package) in own.iter().chain(programs) {

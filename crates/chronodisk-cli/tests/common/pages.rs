@@ -26,7 +26,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the guides and the README show, in the order of the pages' names.
+/// Console examples of the guides and the README, in the order of the pages' names.
 pub fn shown() -> Vec<Shown> {
     let mut pages: Vec<PathBuf> =
         std::fs::read_dir(root().join("docs")).unwrap().map(|it| it.unwrap().path()).collect();

@@ -64,7 +64,7 @@ impl TestFolder {
         let mut command = self.command("strace");
         command.args(["-f", "-qq", "-o", "strace.log", "-e", &format!("inject={inject}")]);
         for file in ["disk", "disk.map", "disk.sums"] {
-            // strace compares with what the kernel calls the file.
+            // strace compares with the kernel's name of the file.
             let path = self.0.path().canonicalize().unwrap().join(file);
             command.arg("-P").arg(path);
         }
@@ -133,7 +133,7 @@ impl Serving {
         assert_eq!(status, Some(0), "{errors}");
     }
 
-    /// Asks it to end; its status, and what it said.
+    /// Sends SIGTERM; returns the status and the output.
     pub fn end_somehow(mut self) -> (Option<i32>, String) {
         signal(self.pid, libc::SIGTERM);
         let output: Output = self.child.take().unwrap().wait_with_output().unwrap();

@@ -39,7 +39,7 @@ pub fn can_run() -> bool {
     true
 }
 
-/// Runs the program, kills every process of the run, and tells what was promised until then.
+/// Runs the program, kills every process of the run, and returns the promises until then.
 pub fn write_until_killed(
     place: &TestFolder,
     device: &str,

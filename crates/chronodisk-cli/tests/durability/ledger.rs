@@ -1,4 +1,4 @@
-//! What was written, and what of it was promised.
+//! Writes, and the promises about them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,7 +67,7 @@ impl Ledger {
         }
     }
 
-    /// What was under way will not complete.
+    /// Requests in flight will not complete.
     pub fn killed(&mut self) {
         self.under_way.clear();
     }
@@ -77,7 +77,7 @@ impl Ledger {
         self.promised
     }
 
-    /// Compares each block with what it may have; what was found is what there is from then on.
+    /// Compares each block with its possible contents; the value found is the only possibility from then on.
     pub fn check(&mut self, blocks: &[u8]) -> Result<(), String> {
         for (block, (found, possible)) in (0..).zip(blocks.chunks(BLOCK_BYTES).zip(&mut self.possible)) {
             let Some(write) = possible.iter().copied().find(|write| contents(*write, block) == found) else {

@@ -1,4 +1,4 @@
-//! What a program in the guest sees of a device, in the guest's own time.
+//! A device as seen by a program in the guest, in the guest's own time.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What the guest's CPU time counts: as calibrated, by one factor, on a faster processor.
+//! Charge for the guest's CPU time: as calibrated, by one factor, on a faster processor.
 
 use std::fs;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn calibrating_finds_costs_and_keeps_them() {
             ["native_us", "calibrated_us", "uncalibrated_us"].map(|name| probe[name].as_f64().unwrap());
         // A probe that is shorter than beginning a program varies takes nothing natively.
         assert!(native >= 0.0 && calibrated >= 0.0, "{probe}");
-        // On a busy machine stops vary by more than what is taken off, which no cost of the kernel's can make up for.
+        // On a busy machine stops vary by more than the subtracted cost, which no kernel cost can compensate.
         fitted.push(!by_itself || calibrated < (2.0 * native + 0.5).max(uncalibrated));
         // The guest's kernel has done the work that the probe is about.
         let worked = probe["guest_worked"].as_array().unwrap().iter().any(|work| work["count"] != 0);
@@ -165,7 +165,7 @@ fn a_signal_ends_calibrating_and_checking_and_nothing_is_left() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let pid = child.id();
-        // SAFETY: a system call without pointers, on a child that nobody has waited for.
+        // SAFETY: a system call without pointers, on a child that is not reaped yet.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(128 + libc::SIGTERM), "{arguments:?}: {}", text(&ended.stderr));

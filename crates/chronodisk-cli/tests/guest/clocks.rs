@@ -47,8 +47,7 @@ fn a_reader_waits_ten_seconds_with_no_timer_armed() {
     assert!((10_000_000_000..10_500_000_000).contains(&run_time_ns), "{run_time_ns}");
 }
 
-/// Its kernel takes for memory what lies above its program break, which the host places by chance if nobody prevents
-/// it.
+/// Its kernel uses the memory above its program break, which the host places randomly unless prevented.
 #[test]
 fn a_guest_has_the_same_memory_in_each_run() {
     let Some(chronodisk) = Chronodisk::new() else { return };

@@ -1,4 +1,4 @@
-//! What programs in the guest do to the host's files: nothing, unless they are let.
+//! Programs in the guest can't change the host's files without permission.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Whatever dies, the user is told, and nothing is left.
+//! After the end of any process, the user is told, and nothing is left.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -102,8 +102,8 @@ fn names() -> Vec<std::path::PathBuf> {
     names
 }
 
-/// Those of them that came since `before`, and stay. Others make files there as well, which go again in a while; those
-/// of this crate's tests begin with a dot.
+/// Names that appeared since `before`, and stay. Other processes make temporary files there as well; those of this
+/// crate's tests begin with a dot.
 fn names_left(before: &[std::path::PathBuf]) -> Vec<std::path::PathBuf> {
     let give_up = Instant::now() + Duration::from_secs(60);
     loop {
@@ -252,7 +252,7 @@ fn a_program_that_is_told_to_end_from_outside_ends_the_run() {
             std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| text(&line).contains("linux.uml"))
         };
         let kernel = children_of(running.id()).into_iter().find(is_kernel).unwrap();
-        // The newest is the shell, which computes, once what it called before has ended.
+        // The newest child is the shell, which computes, once its earlier children have ended.
         std::thread::sleep(Duration::from_millis(500));
         let shell = *children_of(kernel).last().unwrap();
         kill(shell, signal);

@@ -1,5 +1,5 @@
-//! The exact clock: to the nanosecond, and the same every time. Its kernel takes minutes to build, so these tests say
-//! SKIPPED where nobody has (`chronodisk kernel build`).
+//! The exact clock: to the nanosecond, and repeatable. Its kernel takes minutes to build, so these tests print SKIPPED
+//! without it (`chronodisk kernel build`).
 
 use std::io::Write;
 use std::process::Stdio;
@@ -50,7 +50,7 @@ fn runs_repeat_to_the_nanosecond() {
             chronodisk.run_json("first-disk", &flags, &["sh", "-c", script]);
             let mut records = read_log(&output.join("requests-0.parquet")).unwrap();
             for record in &mut records {
-                // What the host needed is not the guest's affair.
+                // Host times are irrelevant for the guest.
                 (record.model_time, record.store_time) = (Nanos::ZERO, Nanos::ZERO);
             }
             records

@@ -66,7 +66,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("du -s /mnt", "a file system of 10 TiB takes a minute; tests/guest/squash.rs"),
 ];
 
-/// What the pages speak of: where a page runs several commands, its files.
+/// Files used by the pages: a page with several commands has its own.
 const FILES: &[(&str, &str)] = &[
     ("job.fio", "[job]\nrw=randwrite\nbs=4k\nsize=256k\nfilename=/mnt/file\n"),
     ("my-experiment", "#!/bin/sh\nls /dev\n"),

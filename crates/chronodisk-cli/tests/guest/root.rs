@@ -24,7 +24,7 @@ fn programs_are_read_from(file_system: &str, further: &[&str]) {
         chronodisk.run_json("constant-1ms", &[&flags, further].concat(), &count)
     };
     let (host, device) = (run("host"), run("device"));
-    // The input, and what is loaded of the program, its loader and its C library.
+    // The input, and the loaded parts of the program, its loader and its C library.
     assert_eq!(counted(&host, "read").0, 0, "{host}");
     let (reads, bytes) = counted(&device, "read");
     assert!(bytes > (3 << 20) + 100_000, "{bytes} bytes in {reads} reads");

@@ -1,4 +1,4 @@
-//! What a squashing store keeps of what a guest does: files by their names, pages by notices, mirrors once, and
+//! Content of a squashing store after a guest's work: files by their names, pages by notices, mirrors once, and
 //! contents that the file systems' own checksums accept.
 
 use chronodisk_device::{BuildOptions, Profile};
@@ -28,8 +28,8 @@ fn squashed_contents_pass_the_checksums_of_btrfs() {
     assert!(text(&output.stdout).contains("no errors found"), "{}", text(&output.stdout));
 }
 
-/// Files of which some are to be kept, one in blocks of a file that was squashed, one that gets such a name late.
-/// Ends with status 1 if one that must be the same after another mount is not, with 2 if one is that need not be.
+/// Files, some of them to be kept, one in blocks of a squashed file, one that gets such a name late. Ends with status 1
+/// if a file that must be equal after another mount is not, with 2 if one is equal that need not be.
 const NAMED_FILES: &str = "set -e
     cd /mnt
     mkdir db other
@@ -127,7 +127,7 @@ const KINDS_OF_FILES: &str = "set -e
     ! grep -qv '^[a-z ]*$' log.txt
     cd /";
 
-/// They still are in a later run, and so is a file that was kept, whatever is kept now.
+/// They still are in a later run, and so is a kept file, under any later rules.
 const KINDS_OF_FILES_AGAIN: &str = "set -e
     mount /dev/vda /mnt
     cd /mnt

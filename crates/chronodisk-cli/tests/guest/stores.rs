@@ -1,4 +1,4 @@
-//! What a store holds outlives runs, and nothing of it is lost without a word.
+//! The content of a store outlives runs, and no loss is silent.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Running the command, and looking at what it leaves.
+//! Runs the command, and examines its results.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Chronodisk {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
         command.args(arguments).env("XDG_STATE_HOME", self.results.path()).stdin(Stdio::null());
-        // What the user has calibrated changes the guest's time.
+        // A user's calibration would change the guest's time.
         command.env("CHRONODISK_CALIBRATION", self.calibration());
         die_with_the_test(&mut command);
         command
@@ -58,7 +58,7 @@ impl Chronodisk {
         self.path("calibration.json")
     }
 
-    /// A path for the test's own files, outside of what the guest's overlay hides.
+    /// A path for the test's own files, outside the guest's overlay.
     pub fn path(&self, name: &str) -> PathBuf {
         self.results.path().join(name)
     }
@@ -74,7 +74,7 @@ pub fn die_with_the_test(command: &mut Command) {
     let test = std::process::id() as libc::pid_t;
     let ask = move || {
         let most = libc::rlimit { rlim_cur: CPU_SECONDS_MAX, rlim_max: CPU_SECONDS_MAX };
-        // SAFETY: a system call that only reads what it is given.
+        // SAFETY: a system call that only reads its argument.
         if unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const most) } != 0 {
             return Err(std::io::Error::last_os_error());
         }

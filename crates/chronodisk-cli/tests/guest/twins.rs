@@ -80,7 +80,7 @@ impl Twin {
     }
 }
 
-/// What twins held at one moment, as files.
+/// The twins' contents at one moment, as files.
 struct Cut {
     file_system: &'static str,
     folder: PathBuf,
@@ -138,8 +138,8 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
     if !header.status.success() {
         return;
     }
-    // What is at its place before recovery is of several moments: a directory whose removal is committed may
-    // be there still, and need not be.
+    // Metadata at their places before recovery are of several moments: a directory with a committed removal may still
+    // be there, and need not be.
     let header = text(&header.stdout);
     if header.contains("needs_recovery") {
         if header.contains("fast_commit") {
@@ -183,7 +183,7 @@ fn blank_fast_commits(image: &Path, header: &str) {
     }
 }
 
-/// The bytes of the journal, fast commits and all, whatever the bitmaps are like.
+/// The bytes of the journal, including fast commits, for any state of the bitmaps.
 fn journal_of(image: &Path) -> Vec<u8> {
     let file = image.with_extension("journal");
     let dump = format!("dump <8> {}", file.display());
@@ -203,7 +203,7 @@ fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
     }
     blank_contents(full, squashed);
     xfsprogs::compare_files(full, squashed, what);
-    // What it makes anew has the present time in it, so that the metadata after it can't be compared.
+    // Recreated metadata have the present time in them, so that they can't be compared.
     let repair = |image: &Path| xfsprogs::tool("xfs_repair", &["-P", "-L", image.to_str().unwrap()]).status.code();
     assert_eq!(repair(full), repair(squashed), "{what}");
     xfsprogs::compare_verdicts(full, squashed, &format!("{what}, repaired"));
@@ -272,7 +272,7 @@ fn blank_contents(full: &Path, squashed: &Path) {
     }
 }
 
-/// What a squashing store keeps or drops as a whole, and the smallest block of a file system.
+/// A squashing store's unit, and the smallest block of a file system.
 const UNIT_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 1024;
 
@@ -304,7 +304,7 @@ const ON_F2FS: &str = "set -e
     umount /mnt
     fsck.f2fs --dry-run /dev/vda >&2";
 
-/// A history that a guest ran, and what it did to its device.
+/// A history run by a guest, with its effects on the device.
 struct History {
     folder: TempDir,
     file_system: &'static str,

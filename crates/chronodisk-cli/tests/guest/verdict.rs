@@ -1,4 +1,4 @@
-//! What a summary says of itself: what limited a run, whose requests they were, what was dropped, each device's share.
+//! A summary's own verdict: the run's bottleneck, the origin of requests, dropped files, each device's share.
 
 use serde_json::{Value, json};
 

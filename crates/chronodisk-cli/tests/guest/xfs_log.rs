@@ -49,7 +49,7 @@ fn other_files_are_not_spilled_while_the_log_of_xfs_is_followed() {
         let flags = ["--fs", file_system, "--capacity", "600MiB", "--squash", "--content", "random", "--keep", "*.db"];
         let image = chronodisk.path(&format!("image-{file_system}"));
         let flags = [&flags[..], &["--store", image.to_str().unwrap()]].concat();
-        // With a cache there are flushes, and each of them keeps what is promised.
+        // With a cache there are flushes, and each of them keeps its promise.
         let result = chronodisk.run_json("nearline-20tb", &flags, &["sh", "-c", script]);
         let statistic = |name: &str| result["reps"][0]["model_statistics"][name].as_f64().unwrap_or(0.0);
         assert!(statistic("squash-commits") >= 6.0, "{file_system}: {result}");
@@ -62,7 +62,7 @@ fn other_files_are_not_spilled_while_the_log_of_xfs_is_followed() {
     }
 }
 
-/// Files that are written anew as programs do that, and others between; ends with what a kill must not change.
+/// Files replaced as programs do, and others in between; ends with the data that a kill must not change.
 const REPLACED: &str = "set -e
     cd /mnt
     mkdir a

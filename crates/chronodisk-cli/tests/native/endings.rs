@@ -1,4 +1,4 @@
-//! Nothing is left, whichever process ends in whatever way.
+//! After the end of any process, for any cause, nothing is left.
 
 use std::fs;
 use std::io::Read;
@@ -218,7 +218,7 @@ fn each_helper_that_dies_is_named(native: &Native, before: usize) {
     }
 }
 
-/// Who would thaw the program has been killed, and who would thaw it then is stopped.
+/// The process that would thaw the program was killed, and the next one is stopped.
 fn the_next_start_ends_what_a_stopped_watchdog_leaves(native: &Native) {
     let word = format!("native-ending-{}-left", std::process::id());
     let mut command = start(native, &word, Kind::WhatIf, OPEN_DEVICE);
@@ -229,7 +229,7 @@ fn the_next_start_ends_what_a_stopped_watchdog_leaves(native: &Native) {
     };
     while !cgroup_of(command.id()).is_some_and(|cgroup| frozen(&cgroup)) {
         if Instant::now() >= give_up {
-            // Without a mounted hierarchy nobody sees that.
+            // Without a mounted hierarchy this can't be observed.
             println!("SKIPPED what a stopped watchdog leaves: no frozen cgroup is to be seen");
             break;
         }
@@ -277,14 +277,14 @@ fn one_ending(native: &Native, kind: Kind, round: u64, before: usize) -> (Durati
         if let Some(cgroup) = cgroup_of(command.id()) {
             frozen = longest_freeze(&cgroup, Duration::from_millis(1_200));
         }
-        // Who is stopped does nothing, also at its end.
+        // A stopped process does nothing, even at its end.
         let goes_on = if who == "command" { None } else { Some(target) };
         goes_on.into_iter().for_each(|target| send(libc::SIGCONT, target));
         killed_at = Instant::now();
         send(libc::SIGKILL, command.id());
     } else {
         send(libc::SIGKILL, target);
-        // The attacher of a run that has just ended is missed by nobody: the next run has its own.
+        // The attacher of a run that has just ended is not needed: the next run has its own.
         if who == "attacher" && has_another_attacher(&mut command, target, &word) {
             killed_at = Instant::now();
             send(libc::SIGKILL, command.id());
@@ -308,7 +308,7 @@ fn has_another_attacher(command: &mut Child, killed: u32, word: &str) -> bool {
     false
 }
 
-/// SIGTERM to the command ends its program, too, and what was measured is kept.
+/// SIGTERM to the command also ends its program, and measurements are saved.
 fn a_request_to_end_goes_to_the_command(native: &Native, before: usize) {
     let word = format!("native-ending-{}-term", std::process::id());
     let mut command = start(native, &word, Kind::Mount, "ext4");

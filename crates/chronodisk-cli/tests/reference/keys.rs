@@ -1,4 +1,4 @@
-//! The page of the keys of profiles, from what the readers of the built-in ones ask for.
+//! The page of the keys of profiles, from the readers of the built-in ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -74,7 +74,7 @@ impl Kind {
                 self.keys.len() - 1
             });
             let key = &mut self.keys[at];
-            // What is expected may depend on another key.
+            // The expected value may depend on another key.
             match expected {
                 Some(expected) if key.expected.is_empty() => key.expected.clone_from(expected),
                 Some(expected) if !key.expected.contains(expected) => write!(key.expected, ", or {expected}").unwrap(),

@@ -1,4 +1,4 @@
-//! How a server fails to begin, and what it says when it ends badly.
+//! Failures of a server at its beginning, and its messages at a bad end.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -74,7 +74,7 @@ fn a_second_server_leaves_the_pidfile_of_the_first() {
     assert!(!place.path("other").exists());
     first.signal(libc::SIGKILL);
     first.end();
-    // What it left behind is nobody's.
+    // Its leftovers have no owner.
     let output = place.run(&[&second[..], &["--run", "cat pid; echo by $PPID"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);

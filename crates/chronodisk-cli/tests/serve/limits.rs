@@ -1,4 +1,4 @@
-//! What clients may take of the host: memory, descriptors.
+//! Limits of the host's resources for clients: memory, descriptors.
 
 use std::io::Write;
 use std::time::Duration;

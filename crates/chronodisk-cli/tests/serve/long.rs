@@ -1,4 +1,4 @@
-//! A server that runs for long: what it keeps in memory does not grow with what it did.
+//! A long-running server: its memory does not grow with its work.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn read_pages(client: &mut Client, pages: impl Iterator<Item = u64>) {
     }
 }
 
-/// What a server takes beside the budget, as docs/serving-a-device.md says.
+/// A server's memory besides the budget, as in docs/serving-a-device.md.
 const BESIDE_THE_BUDGET_BYTES: u64 = 64 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a scraper sees.
+//! The page for a scraper.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

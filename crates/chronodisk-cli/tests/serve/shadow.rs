@@ -17,7 +17,7 @@ fn place() -> TestFolder {
 fn the_real_device_serves_and_the_model_is_compared() {
     let place = place();
     let base = ["serve", "--device", "constant-1ms", "--nbd", "unix:socket", "--shadow", "disk", "--json"];
-    // Two clients at once, of which one leaves in the middle.
+    // Two clients at once; one leaves in the middle.
     let command = "head -c 8M /dev/urandom > image; \
         nbdcopy --requests=8 image \"$uri\" && nbdcopy \"$uri\" copy && cmp image copy";
     if Command::new("nbdcopy").arg("--version").output().is_err() {

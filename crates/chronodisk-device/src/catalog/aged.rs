@@ -54,11 +54,11 @@ impl Profile {
         Ok(state.into_drive(drive, info, options.seed))
     }
 
-    /// The device that goes on, at instant zero, from a state of another profile whose flash, capacity and translation
-    /// layer are the same: the two may differ in what anything takes. So one state does for many profiles of a fit.
+    /// Makes a device, at instant zero, from a state of another profile with the same flash, capacity and translation
+    /// layer. The two may differ in all durations. So one state serves many profiles of a fit.
     ///
     /// # Errors
-    /// A device that is no flash drive, or a state of one with other flash.
+    /// If the device is no flash drive, or the state is of other flash.
     pub fn build_with_flash_of(
         &self,
         options: &BuildOptions,

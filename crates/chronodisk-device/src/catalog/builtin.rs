@@ -13,7 +13,7 @@ pub struct BuiltinProfile {
     pub name: String,
     /// The kind of its model.
     pub kind: String,
-    /// What it is, in a sentence.
+    /// Description, one sentence.
     pub description: String,
     /// How far it can be trusted.
     pub validation: Validation,
@@ -97,7 +97,7 @@ fn profiles() -> impl Iterator<Item = &'static Profile> {
     (0..SOURCES.len()).map(profile)
 }
 
-/// One of them, parsed once: all of them take ten times as long as what else happens before a guest starts.
+/// One of them, parsed once: parsing all would take ten times as long as the rest of a run's start.
 fn profile(index: usize) -> &'static Profile {
     static PROFILES: [OnceLock<Profile>; SOURCES.len()] = [const { OnceLock::new() }; SOURCES.len()];
     let source = &SOURCES[index];
@@ -150,7 +150,7 @@ pub(super) fn source(name: &str) -> Option<NamedText> {
     }
 }
 
-/// What is said where no profile has the name.
+/// Error for an unknown name.
 pub(super) fn no_such(name: &str) -> ProfileError {
     let shown: String = name.chars().take(64).collect();
     let near = nearest(name, names());

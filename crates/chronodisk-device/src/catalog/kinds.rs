@@ -6,13 +6,13 @@ use crate::models::{
     array, constant, disk, eager_writing, host_queue, memory, mems, nvram, shingled, simple_disk, ssd, table,
 };
 
-/// A kind of model: its name in `kind = ".."` and what reads its parameters.
+/// A kind of model: its name in `kind = ".."` and the reader of its parameters.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) reader: Reader,
 }
 
-/// What reads the parameters of a kind.
+/// Reader of a kind's parameters.
 #[derive(Clone, Copy)]
 pub(super) enum Reader {
     /// Of a device that is made of no others.

@@ -1,8 +1,8 @@
 //! Profiles that name others as their members.
 //!
-//! A member is named as any profile is: by a built-in name, or by a path, which is taken from the directory of the
-//! profile's own file. What a run records must be enough to repeat it on a machine without these files, so the text of
-//! such a profile carries the texts of its members, as an array of tables at its end:
+//! A member is named like any profile: by a built-in name, or by a path relative to the directory of the profile's own
+//! file. A run's record must suffice to repeat it on a machine without these files. So the text of such a profile
+//! carries the texts of its members, as an array of tables at its end:
 //!
 //! ```toml
 //! [[member-profile]]
@@ -12,8 +12,8 @@
 //! ..."""
 //! ```
 //!
-//! A member that is carried is taken from there and from nowhere else. A text that comes from no file, such as a
-//! recorded one, can't name paths. Nesting, the number of profiles read and the length of the whole are bounded.
+//! A carried member is taken only from there. A text without a file, such as a recorded one, can't name paths. Nesting,
+//! the number of profiles read and the total length are bounded.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -59,19 +59,19 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    /// That of a profile whose only member has this one.
+    /// Nesting of a profile around a member with this nesting.
     pub(super) fn around(self) -> Self {
         Nesting { levels: self.levels + 1, profiles: self.profiles + 1 }
     }
 }
 
-/// Finds a profile's members and remembers what must be carried with its text.
+/// Finds a profile's members and collects the texts to carry.
 pub(super) struct MemberProfiles<'a> {
     origin: Origin<'a>,
     carried: Vec<Carried>,
     found: Vec<(String, Arc<Design>)>,
     nesting: Nesting,
-    /// What is to be put at the end of the profile's text.
+    /// Text to append to the profile's.
     appended: String,
 }
 
@@ -117,7 +117,7 @@ impl<'a> MemberProfiles<'a> {
         Ok(MemberProfiles { origin, carried, found, nesting, appended })
     }
 
-    /// Ends the search: what the profile's text needs at its end.
+    /// Ends the search and returns the text to append.
     pub(super) fn finish(self, fields: &mut Fields<'_>) -> Result<Nesting, ProfileError> {
         if let Some(unused) = self.carried.iter().find(|carried| !carried.used) {
             let name: String = unused.name.chars().take(64).collect();

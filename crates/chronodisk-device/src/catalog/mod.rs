@@ -1,4 +1,4 @@
-//! Profiles: TOML files that name a kind of model and give its parameters, with units and sources.
+//! Profiles: TOML files with a kind of model and its parameters, with units and sources.
 //!
 //! Every profile has these keys, and those of its kind (described with each model):
 //!
@@ -15,11 +15,12 @@
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
-//! A number with a dimension is a text with its unit; a bare number is refused, and so is a key that nobody knows. A
-//! value may carry its source: `time = { value = "3 ms", source = "data sheet, page 7" }`. Every error says file, line
-//! and column.
+//! A number with a dimension is a text with its unit; a bare number is refused, and so is an unknown key. A value may
+//! carry its source: `time = { value = "3 ms", source = "data sheet, page 7" }`. Every error gives file, line and
+//! column.
 //!
-//! Text from outside is hostile: its length, the number of rows and every value are bounded, and nothing panics.
+//! Text from outside is hostile: its length, the number of rows and every value are bounded, and no input causes a
+//! panic.
 
 mod aged;
 mod builtin;
@@ -55,7 +56,7 @@ const MAX_TEXT_BYTES: usize = TextFile::Profile.limit_bytes() as usize;
 pub enum Validation {
     /// The profile is its own reference: there is no device that it imitates.
     ByDefinition,
-    /// Built from figures that nobody has compared with a device's behaviour.
+    /// Built from figures without a comparison to a device's behaviour.
     Unvalidated,
     /// Compared with published measurements.
     Published,
@@ -106,11 +107,11 @@ struct Parsed {
 }
 
 impl Profile {
-    /// The built-in profile of that name, or the profile in the file of that path; what contains a `/` or ends in
-    /// `.toml` is a path.
+    /// Finds the built-in profile of that name, or reads the profile at that path. A name with a `/`, or one that ends
+    /// in `.toml`, is a path.
     ///
     /// # Errors
-    /// No such profile (the help names those most alike), a file that can't be read, or a profile that is wrong.
+    /// If there is no such profile (the help suggests similar names), a file can't be read, or a profile is wrong.
     pub fn find(name_or_path: &str) -> Result<Profile, ProfileError> {
         if Profile::is_path(name_or_path) {
             let budget = Cell::new(MAX_PROFILES);
@@ -128,8 +129,8 @@ impl Profile {
         Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)), None)
     }
 
-    /// The keys that the readers of this profile ask for, in their order: those of its kind, whether they are there or
-    /// not. Keys that only matter beside others are asked for beside those.
+    /// The keys that the readers of this profile ask for, in order: those of its kind, present or not. Keys that depend
+    /// on others are included with those.
     #[must_use]
     pub fn keys(&self) -> Vec<ProfileKey> {
         let keys = KeyLog::default();
@@ -186,7 +187,7 @@ impl Profile {
         self.0.design.kind()
     }
 
-    /// What it is, in a sentence.
+    /// Description, one sentence.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.0.description
@@ -204,7 +205,7 @@ impl Profile {
         self.0.validation
     }
 
-    /// What a data sheet or a paper says of the device.
+    /// Published figures of the device, from a data sheet or a paper.
     #[must_use]
     pub fn published(&self) -> Option<&Published> {
         self.0.published.as_ref()
@@ -236,8 +237,8 @@ impl Profile {
         self.0.longest_stall
     }
 
-    /// The TOML as it was read, byte for byte, and after it the profiles of the members that it names; parsed again,
-    /// it gives the same device, whatever has become of any file.
+    /// The TOML text, byte for byte, followed by the profiles of named members. Parsed again, it gives the same device
+    /// without any file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0.text
@@ -301,8 +302,8 @@ impl Profile {
         self.wrapped(blueprint, "array", &format!("{count} of {} in a row", self.name()), self.source(), &keys)
     }
 
-    /// The device of this blueprint, whose only member is this device. Its text, which a run records, has `keys`
-    /// besides those that every profile has; parsed, it gives the same device.
+    /// A device of this blueprint with this device as its only member. Its text, which a run records, has `keys`
+    /// besides those common to all profiles; parsed, it gives the same device.
     fn wrapped(
         &self,
         blueprint: Blueprint,
@@ -357,13 +358,11 @@ impl Profile {
         self.0.design.build(options)
     }
 
-    /// Most memory that the device of [`build`](Self::build) takes, in bytes: its tables when they are full, and its
-    /// members. It is an upper bound and costs next to nothing to ask for, so that who serves strangers can refuse a
-    /// device before it is built.
+    /// Upper bound of the memory of a device made by [`build`](Self::build), in bytes: its full tables, and its
+    /// members. It is cheap to compute, so that a server of strangers can refuse a device before building it.
     ///
-    /// What is under way comes on top (some hundred bytes for each request, and for each unit of a request where the
-    /// model knows units), and for a fork the parts of the tables that it changes. The text of the profile and what was
-    /// read from it are counted once.
+    /// Requests in progress come on top (some hundred bytes for each, and for each unit where the model knows units),
+    /// and for a fork the changed parts of the tables. The profile's text and its parsed form are counted once.
     ///
     /// # Errors
     /// Those of [`build`](Self::build).
@@ -405,7 +404,7 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Reads the keys that every profile has, and those of its kind.
+/// Reads the keys common to all profiles, and those of its kind.
 fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin<'_>) -> Result<Parsed, ProfileError> {
     let name = fields.text("name")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | '_');

@@ -22,7 +22,7 @@ use crate::load::Load;
 use crate::quantity::{Bytes, Rate};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
-/// What was published of a device, and where.
+/// Published figures of a device, with their source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     /// The data sheet or the paper.
@@ -46,7 +46,7 @@ pub struct Published {
     pub contradicted_by: Option<String>,
 }
 
-/// What was published of one load: requests a second, or bytes a second.
+/// Published rate of one load: requests per second, or bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedRate {
     /// The load.
@@ -60,7 +60,7 @@ pub struct PublishedRate {
 /// Most entries of `rates`.
 const MOST_RATES: usize = 64;
 
-/// What passes where nothing contradicts the figures.
+/// Tolerance where nothing contradicts the figures.
 const TOLERANCE_MILLIONTHS: u64 = 150_000;
 
 impl Published {

@@ -1,4 +1,4 @@
-//! What profiles accept and how they refuse.
+//! Accepted profiles, and refusals.
 
 use proptest::prelude::*;
 
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// What a run builds of a wrapped profile is what its recorded text gives.
+/// A wrapped profile and its recorded text build the same device.
 #[test]
 fn a_wrapped_profile_and_its_text_are_the_same_device() {
     let disk = Profile::find("cheetah-9lp").unwrap();
@@ -276,7 +276,7 @@ fn what_is_wrapped_too_often_is_refused() {
     assert!(error.contains("no elevator is called \"bfq\"; expected \"noop\", "), "{error}");
 }
 
-/// What the translation layer of a profile's drive is told at a capacity.
+/// Parameters of the translation layer of a profile's drive at a capacity.
 fn translation_of(profile: &Profile, capacity_bytes: Option<u64>) -> Arc<FtlParameters> {
     let info = profile.0.design.info_with(&BuildOptions { capacity_bytes, seed: 0 }).unwrap();
     profile.0.design.flash_drive().unwrap().translation(&info)
@@ -287,7 +287,7 @@ fn flash_drives() -> Vec<Profile> {
     names.map(|name| Profile::find(name).unwrap()).collect()
 }
 
-/// Superblocks of a die that hold no data, as a share of those that may.
+/// Superblocks of a die without data, as a share of those that may have some.
 fn spare(translation: &FtlParameters) -> f64 {
     1.0 - data(translation) / f64::from(translation.superblocks_in_use())
 }
@@ -347,7 +347,7 @@ fn a_smaller_flash_drive_amplifies_writes_as_the_whole_one_does() {
         let part = amplification((620 << 20) / share / 4_096 * 4_096);
         assert!((part / whole - 1.0).abs() < 0.25, "a {share}th: {part}; whole: {whole}");
     }
-    // Whatever the size, the collector has something to win.
+    // The collector can gain space at any size.
     for megabytes in [1, 2, 3, 5, 8, 13] {
         let part = amplification(megabytes * 1_000_000 / 4_096 * 4_096);
         assert!((0.9..3.0 * whole).contains(&part), "{megabytes} MB: {part}; whole: {whole}");

@@ -1,4 +1,4 @@
-//! The members of a composite: who is stepped when, and the bus between.
+//! The members of a composite: their stepping, and the bus between.
 
 use std::collections::VecDeque;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
-//! What arrays and host queues share: a device made of other devices.
+//! Common part of arrays and host queues: a device made of other devices.
 //!
-//! [`Composite`] is the whole of [`DeviceModel`] for such a device; what the particular one adds is a [`Policy`]: which
-//! requests its members get for a request, and what follows when a member answers. A policy never steps a member:
+//! [`Composite`] is the whole [`DeviceModel`] of such a device. A [`Policy`] adds its particular behaviour: the
+//! members' requests for a request, and the reaction to a member's completion. A policy never steps a member:
 //!
 //! ```text
 //!  submit ──► Policy::arrive ──► Context::submit ──► (bus) ──► member
@@ -10,13 +10,12 @@
 //!  step ◄─── Context::complete ◄── Policy::answer ◄── (bus) ◄── completion
 //! ```
 //!
-//! At an instant, first all members that may complete something there are stepped to it in the order of their
-//! numbers, then the bus moves on, then the policy gets the answers in that order, then its timer; this repeats until
-//! nothing is left at that instant. What a policy submits reaches the member after everything that is due in it.
+//! At an instant, first all members that may complete something are stepped to it in the order of their numbers, then
+//! the bus advances, then the policy gets the completions in that order, then its timer. This repeats until nothing is
+//! left at that instant. A policy's submissions reach a member after everything due in it.
 //!
-//! A member in which nothing is outstanding is left behind and brought up to date when it gets a request or is asked
-//! for statistics, which the contract makes equal to stepping it all the time. Nothing is allocated in the steady
-//! state.
+//! A member without outstanding requests is left behind, and advanced when it gets a request or is asked for
+//! statistics. By the contract this equals stepping it all the time. The steady state allocates no memory.
 
 mod members;
 mod slab;
@@ -32,9 +31,9 @@ pub(crate) use slab::Slab;
 
 use crate::{DeviceInfo, DeviceModel, Probe};
 
-/// What a particular composite does with requests and with its members' answers.
+/// Behaviour of a particular composite on requests and on its members' completions.
 ///
-/// It sees events in their order and may keep state; cloning it is what a fork does.
+/// It sees events in order and may keep state; a fork clones it.
 pub(crate) trait Policy: Clone + Send + 'static {
     /// A request arrives.
     fn arrive(&mut self, request: Request, context: &mut Context<'_>);
@@ -54,7 +53,7 @@ pub(crate) trait Policy: Clone + Send + 'static {
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
 
-/// What a policy may do.
+/// Actions of a policy.
 pub(crate) struct Context<'a> {
     now: Nanos,
     members: &'a mut Members,
@@ -67,7 +66,7 @@ impl Context<'_> {
         self.now
     }
 
-    /// Submits to a member; its answer comes back under `tag`, unique among what is outstanding in the composite.
+    /// Submits to a member; the completion comes back under `tag`, unique among the composite's outstanding requests.
     pub(crate) fn submit(&mut self, member: usize, tag: u64, request: Request) {
         self.members.submit(self.now, member, Request { id: RequestId(tag), ..request });
     }
@@ -150,7 +149,7 @@ impl<P: Policy> DeviceModel for Composite<P> {
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
-        // What completes here is due already, or a member or the bus answers first, or the timer lets it.
+        // A completion here is already due, or follows a member's, the bus' or the timer's event.
         if self.outstanding > 0 { self.next_event() } else { None }
     }
 

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 
-/// A history before it knows its device: places are relative to a capacity, some gaps to what the device is about.
+/// A history without a device: places are relative to a capacity, some gaps to the device's next events.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -115,7 +115,7 @@ impl Step {
 }
 
 impl Step {
-    /// Where there are zones, half of the writes are appends, and what would write zeros without data is for a zone.
+    /// With zones, half of the writes are appends, and write-zeroes become zone operations.
     fn zone_request(
         &self,
         zones: ZoneLayout,

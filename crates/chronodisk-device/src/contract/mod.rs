@@ -39,7 +39,7 @@ pub type Make<'a> = &'a dyn Fn(u64) -> Box<dyn DeviceModel>;
 pub enum Rule {
     /// A request arrives at the present instant, after all that is due there, in order of submission.
     Arrival,
-    /// What has completed by an instant does not depend on later arrivals.
+    /// Completions up to an instant do not depend on later arrivals.
     NonAnticipation,
     /// How a model is stepped changes nothing.
     Stepping,
@@ -47,7 +47,7 @@ pub enum Rule {
     Conservation,
     /// `next_event` and `completion_bound` tell the truth.
     Bounds,
-    /// A drained model has nothing outstanding, whatever goes on in it.
+    /// A drained model has nothing outstanding, with or without background work.
     Drained,
     /// Equal seed and arrivals give equal completions and statistics.
     Determinism,
@@ -60,7 +60,7 @@ pub enum Rule {
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// What was seen.
+    /// The observation.
     pub what: String,
 }
 
@@ -105,7 +105,7 @@ pub fn find_violation(name: &str, cases: u32, make: Make<'_>) -> Option<(Violati
     }
 }
 
-/// How many cases to play: what the environment's `PROPTEST_CASES` says, else `default`.
+/// Number of cases: the environment's `PROPTEST_CASES`, otherwise `default`.
 #[must_use]
 pub fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -1,4 +1,4 @@
-//! Plays arrivals to a device and checks at each call what can be checked at once.
+//! Plays arrivals to a device, with immediate checks at each call.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Arrival {
     pub(super) request: Request,
 }
 
-/// A device under test with what it has been asked and has answered.
+/// A device under test, with its requests and completions.
 pub(super) struct Player {
     pub(super) model: Box<dyn DeviceModel>,
     pub(super) completed: Vec<Completion>,

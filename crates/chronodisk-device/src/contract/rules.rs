@@ -1,4 +1,4 @@
-//! The rules, a function each: a way to play a history to fresh devices and what must come out.
+//! One function per rule: a way to play a history to fresh devices, and the expected result.
 
 use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId};
 
@@ -7,12 +7,12 @@ use super::play::{Arrival, Player, broken};
 use super::{Make, Rule, Violation};
 use crate::advance;
 
-/// The history on a particular device, and what came out when it was played plainly.
+/// The history on a particular device, with the result of playing it plainly.
 struct Reference {
     arrivals: Vec<Arrival>,
     completed: Vec<Completion>,
     statistics: String,
-    /// The instant of the last completion, as of which the statistics are.
+    /// Instant of the last completion, which is also the statistics'.
     end: Nanos,
 }
 
@@ -55,7 +55,7 @@ fn conservation(reference: &Reference) -> Result<(), Violation> {
     }
 }
 
-/// Two devices side by side, a request each in turn: what one does must not reach the other.
+/// Two devices in turn, one request each: they must not influence each other.
 fn determinism(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let mut players = [Player::new(make(plan.seed)), Player::new(make(plan.seed))];
     for arrival in &reference.arrivals {
@@ -101,7 +101,7 @@ fn stepping(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Vi
             player.step(now)?;
         }
         player.arrive(arrival)?;
-        // What a step to the instant of an arrival does, it has done before the arrival.
+        // A step to the instant of an arrival acts before the arrival.
         if plan.pokes.len().is_multiple_of(2) {
             player.step(arrival.at)?;
         }
@@ -138,7 +138,7 @@ fn arrival(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Vio
     same(Rule::Arrival, "with other identities", &player.completed, &expected)
 }
 
-/// From an instant on, nothing arrives, or something else: what completes up to there is the same.
+/// From an instant on, nothing arrives, or other requests: completions up to there are the same.
 fn non_anticipation(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let cut = plan.cut.index(reference.arrivals.len());
     let instant = reference.arrivals[cut].at;

@@ -8,7 +8,7 @@ use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, Status};
 use super::{Rule, find_violation};
 use crate::{DeviceInfo, DeviceModel, Probe};
 
-/// What is wrong with a [`Line`].
+/// Fault of a [`Line`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// Nothing; background events never end and the bound is early.
@@ -19,7 +19,7 @@ enum Fault {
     MovesOnArrival,
     /// Completions are told as soon as they are predicted.
     TellsTheFuture,
-    /// Each step delays what arrives later.
+    /// Each step delays later arrivals.
     CountsSteps,
     /// A step stops short of its limit for nothing.
     StopsShort,
@@ -43,7 +43,7 @@ enum Fault {
     CountsTheWorld,
     /// A fork shares its original's state.
     SharesItsState,
-    /// A fork forgets what is outstanding.
+    /// A fork loses the outstanding requests.
     ForksEmpty,
 }
 

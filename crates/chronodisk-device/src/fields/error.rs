@@ -1,4 +1,4 @@
-//! What is wrong with a profile, and where.
+//! Errors in profiles, with their places.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub struct ProfileError {
     pub line: Option<u32>,
     /// Column in characters, counted from 1.
     pub column: Option<u32>,
-    /// What is wrong and what was expected.
+    /// The problem, and the value expected.
     pub message: String,
-    /// What the user may do about it.
+    /// Advice.
     pub help: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl ProfileError {
         ProfileError { file: file.to_owned(), line: None, column: None, message: message.into(), help: None }
     }
 
-    /// The same error, with what the user may do about it.
+    /// Adds advice.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());

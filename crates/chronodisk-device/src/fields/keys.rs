@@ -1,4 +1,4 @@
-//! The keys that the readers of profiles ask for: what a reference of all keys is made from.
+//! The keys requested by the readers of profiles, for a reference of all keys.
 
 use std::cell::RefCell;
 

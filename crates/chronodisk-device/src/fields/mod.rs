@@ -170,7 +170,7 @@ impl<'a> Fields<'a> {
         self.asked(key, None, false);
     }
 
-    /// Corrects what a reference says about the key that was asked for last.
+    /// Amends the reference's entry of the last requested key.
     pub(crate) fn amend(&self, amend: impl FnOnce(&mut ProfileKey)) {
         if let Some(keys) = self.document.keys {
             keys.amend(amend);
@@ -403,7 +403,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses the keys that nobody asked for.
+    /// Refuses unrequested keys.
     pub(crate) fn finish(self) -> Result<(), ProfileError> {
         let unknown = self.table.iter().find(|(key, _)| !self.known.contains(&key.get_ref().as_ref()));
         let Some((key, _)) = unknown else { return Ok(()) };
@@ -461,8 +461,8 @@ impl<'a> Fields<'a> {
         Ok(Some(inner))
     }
 
-    /// A key that is missing, with one that is there and looks like it: keys that nobody has asked for yet are among
-    /// them, so only a slip of the finger counts.
+    /// Error for a missing key, with a similar one that is there. Keys not requested so far are candidates, so only
+    /// typing errors count.
     fn missing(&self, key: &str, expected: &str) -> ProfileError {
         let error = self.error(format!("`{key}` is missing; expected {expected}"));
         let names = self.table.keys().map(|name| name.get_ref().as_ref());
@@ -504,7 +504,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a choice's error says was expected.
+/// The expected values in a choice's error.
 fn one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<String> = choices.iter().map(|choice| format!("\"{}\"", choice.0)).collect();
     format!("one of {}", names.join(", "))

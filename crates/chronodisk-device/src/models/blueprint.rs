@@ -1,8 +1,7 @@
-//! How a device is built: what a kind's reader makes of its parameters, and what a device made of others is told of
-//! them.
+//! Construction of devices: the result of reading a kind's parameters, and the interface to members.
 //!
-//! A [`Blueprint`] is what one kind knows. A [`Design`] is a blueprint with the properties that every profile gives.
-//! The catalog above makes designs of profiles, and hands them to the kinds that have members through [`FindMembers`].
+//! A [`Blueprint`] holds the properties of one kind. A [`Design`] is a blueprint with the properties common to all
+//! profiles. The catalog makes designs of profiles, and hands them to kinds with members through [`FindMembers`].
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
 use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 
-/// What a run may change about a profile's device.
+/// Changes of a run to a profile's device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildOptions {
     /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
@@ -164,7 +163,7 @@ impl Design {
     }
 }
 
-/// What a kind's reader makes of its parameters.
+/// Result of reading a kind's parameters.
 pub(crate) struct Blueprint {
     make: Box<Make>,
     memory: Box<Memory>,
@@ -262,7 +261,7 @@ impl Blueprint {
         Blueprint { volatile_cache, ..self }
     }
 
-    /// What the medium writes without reading before, if that is more than the logical block.
+    /// Sets the medium's smallest write without a read before it, if larger than the logical block.
     pub(crate) fn with_physical_block(self, physical_block_bytes: u64) -> Self {
         Blueprint { physical_block_bytes, ..self }
     }
@@ -278,7 +277,7 @@ impl Blueprint {
     }
 }
 
-/// What a device made of others takes from them.
+/// Properties that a composite takes from its members.
 impl Blueprint {
     /// The capacity where the profile names none, and the most that it may name.
     pub(crate) fn sized(self, capacity_bytes: u64) -> Self {

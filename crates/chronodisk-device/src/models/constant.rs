@@ -1,9 +1,9 @@
-//! Devices whose every request takes the same time: `constant`, and `null` for no time to speak of.
+//! Devices with a fixed time per request: `constant`, and `null` for a negligible time.
 //!
-//! Modelled: each request, whatever its kind and size, leaves the device exactly `time` after it got its channel.
-//! Without `channels` there is one for every request, so that requests overlap entirely; with `channels = N` at most N
-//! are served at once and the others wait in order of arrival. Not modelled: anything else, on purpose. These devices
-//! are rulers: what a program sees beyond `time` is the emulator's own doing or the host's.
+//! Modelled: each request, of any kind and size, leaves the device exactly `time` after it got its channel. Without
+//! `channels` there is one for every request, so that requests overlap entirely; with `channels = N` at most N are
+//! served at once and the others wait in order of arrival. Intentionally nothing else is modelled. These devices are
+//! rulers: time beyond `time` seen by a program is the emulator's or the host's.
 
 use chronodisk_sim::{Nanos, Request};
 

@@ -44,7 +44,7 @@ pub struct SimpleDisk {
     statistics: SimpleDiskStatistics,
 }
 
-/// What never changes.
+/// Immutable parts.
 #[derive(Debug)]
 struct Parts {
     spiral: Spiral,

@@ -5,7 +5,7 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 use crate::models::testing::{build, build_text, closed_loop, complete};
 use crate::{DeviceModel, Probe, contract};
 
-/// 6,000 rpm: a turn lasts 10 ms, a sector of 100 to the turn 100 µs; nothing else takes time but what a test sets.
+/// 6,000 rpm: a turn lasts 10 ms, a sector of 100 to the turn 100 µs; other times are zero unless a test sets them.
 fn plain_disk(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
     let mut text = String::from(
         "name = \"d\"\nkind = \"simple-disk\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
@@ -161,7 +161,7 @@ fn a_buffer_serves_what_has_passed_and_forgets_what_it_left() {
     // Twenty sectors fit and have been read since.
     assert_eq!(complete(disk.as_mut(), read(2, 10, 20)), Nanos::from_nanos(11), "10,240 bytes at 1,000 GB/s");
     assert_eq!(counter(disk.as_ref(), "buffer-hits"), 1);
-    // Sector 0 is before what was kept; sector 500 beyond what was reached: both need the arm's place and a turn.
+    // Sector 0 precedes the kept range and sector 500 is beyond the reached one: both need a seek and a turn.
     assert!(complete(disk.as_mut(), read(3, 0, 1)) > Nanos::from_micros(100));
     assert!(complete(disk.as_mut(), read(4, 500, 1)) > Nanos::from_micros(100));
     assert_eq!(counter(disk.as_ref(), "buffer-hits"), 1);

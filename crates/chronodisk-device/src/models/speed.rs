@@ -1,14 +1,13 @@
-//! A device some times as fast as its profile: every duration of the model inside is divided by the factor.
+//! A device with all durations of its profile divided by a factor.
 //!
-//! Modelled: the inner model lives in a time of its own, which passes `speed` times as fast as the device's. An arrival
-//! at `t` reaches it at `floor(t × speed)`, and what happens in it at `τ` happens at `ceil(τ / speed)`, the first
-//! nanosecond at which its own time has reached `τ`. The factor is a fraction of integers, so both conversions are
-//! exact, and one is the other's inverse in the sense that `ceil(τ / speed) ≤ t` exactly if `τ ≤ floor(t × speed)`.
-//! That is why a completion is after its arrival, why nothing is ever seen before it happens, and why a step to an
-//! instant does all that is due there.
+//! Modelled: the inner model has a time of its own, which passes `speed` times as fast as the device's. An arrival at
+//! `t` reaches it at `floor(t × speed)`, and its event at `τ` happens at `ceil(τ / speed)`, the first nanosecond at
+//! which its own time has reached `τ`. The factor is a fraction of integers, so both conversions are exact, and one is
+//! the other's inverse in the sense that `ceil(τ / speed) ≤ t` exactly if `τ ≤ floor(t × speed)`. So a completion
+//! follows its arrival, no event is seen before it happens, and a step to an instant handles everything due there.
 //!
-//! Everything in the device is as much faster: transfers, waits, the drive's own work in idle times. Not modelled: a
-//! device of which only a part is faster, for which one edits the profile.
+//! The whole device is faster: transfers, waits, the drive's own work in idle times. Not modelled: a device with single
+//! faster parts, for which the profile is edited.
 //!
 //! An inner model has [`LATEST_ARRIVAL`] as any other, which a fast one reaches sooner: after a week at 1,000 times.
 //! From then on its time passes only while something is outstanding.
@@ -23,7 +22,7 @@ pub struct Speed {
     millionths: u64,
 }
 
-/// What a factor is counted in.
+/// Unit of a factor.
 const ONE: u64 = 1_000_000;
 
 impl Speed {
@@ -108,7 +107,7 @@ struct AtSpeed {
 impl AtSpeed {
     /// The inner time at an instant.
     fn inward(&self, at: Nanos) -> Nanos {
-        // What is never outside is never inside.
+        // `Nanos::MAX` means never on both sides.
         if at == Nanos::MAX {
             return Nanos::MAX;
         }
@@ -337,7 +336,7 @@ mod tests {
                 prop_assert!(device.inward(seen) >= at);
                 prop_assert!(seen == Nanos::ZERO || device.inward(seen.saturating_sub(Nanos::from_nanos(1))) < at);
             }
-            // What follows an arrival by a nanosecond inside is at least a nanosecond after it outside.
+            // An inner event a nanosecond after an arrival is at least a nanosecond after it outside.
             let inside = device.inward(at);
             if inside < Nanos::MAX {
                 prop_assert!(device.outward(inside.saturating_add(Nanos::from_nanos(1))) > at);

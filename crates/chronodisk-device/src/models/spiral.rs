@@ -137,7 +137,7 @@ impl Spiral {
         Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Positions until the platter, of which `passed` have gone by, shows the angle of `place`.
+    /// Positions left until `place` reaches the head, `passed` positions into the turn.
     pub(super) fn wait(&self, passed: u128, place: u128) -> u128 {
         (place % self.turn + self.turn - passed % self.turn) % self.turn
     }

@@ -64,7 +64,7 @@ impl Service for Table {
     }
 }
 
-/// What never changes; every time is already divided by the speed-up.
+/// Immutable costs; every time is already divided by the speed-up.
 #[derive(Debug)]
 struct Costs {
     /// Sizes of the rows in bytes, growing.
@@ -104,7 +104,7 @@ struct Depths {
 }
 
 impl Gains {
-    /// What takes `alone` without company, begun when so many others were in service.
+    /// Service time of a request that takes `alone` by itself and began beside `others` in service.
     fn shared(&self, alone: Nanos, others: u32, bytes: u64, is_read: bool) -> Nanos {
         if others == 0 || self.sizes.is_empty() {
             return alone;
@@ -127,7 +127,7 @@ impl Gains {
 }
 
 impl Depths {
-    /// The gain of so many requests, in thousandths; that of the last row beyond it.
+    /// Gain of this number of requests, in thousandths; beyond the last row, the last row's.
     fn gain(&self, requests: u64, is_read: bool) -> u64 {
         let gains = if is_read { &self.read } else { &self.write };
         let depths = &self.requests;
@@ -139,7 +139,7 @@ impl Depths {
     }
 }
 
-/// The second value at a first one between those of two points.
+/// Linear interpolation between two points, at a first coordinate.
 fn between(below: (u64, u64), above: (u64, u64), at: u64) -> u64 {
     let share = i128::from(at - below.0) * (i128::from(above.1) - i128::from(below.1));
     let more = share / i128::from(above.0 - below.0);
@@ -257,7 +257,7 @@ fn parse_depths(fields: &mut Fields<'_>) -> Result<Gains, ProfileError> {
     Ok(gains)
 }
 
-/// Since the last number of requests is that of the channels, of which a device has one number.
+/// The last number of requests must be the number of channels, and a device has only one of these.
 fn is_as_deep_as_the_first(gains: &Gains) -> Result<(), &'static str> {
     let ends = [gains.by_size.first(), gains.by_size.last()].map(|depths| depths.and_then(|one| one.requests.last()));
     if ends[0] == ends[1] { Ok(()) } else { Err("expected the rows of each size to end with the same requests") }

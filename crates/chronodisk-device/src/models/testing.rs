@@ -1,4 +1,4 @@
-//! What the models' analytic checks share.
+//! Common parts of the models' analytic checks.
 
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request};
 
@@ -28,7 +28,7 @@ pub(crate) fn complete(device: &mut dyn DeviceModel, request: Request) -> Nanos 
     completed[0].at - arrival
 }
 
-/// What a closed loop saw.
+/// Results of a closed loop.
 pub(crate) struct Outcome {
     /// The last completion.
     pub(crate) last: Nanos,
@@ -99,7 +99,7 @@ pub(crate) fn tangle(name: &str, device: &mut dyn DeviceModel, seed: u64) {
                 advance(device, until, &mut completed);
             }
         }
-        // Every other burst meets what is left of the one before.
+        // Every other burst meets the rest of the previous one.
         if stream.chance(0.5) {
             drain(name, device, seed, &mut completed);
         }

@@ -19,7 +19,7 @@ const SIZES: [u32; 3] = [4 << 10, 128 << 10, 1 << 20];
 /// Depths that a check measures.
 const DEPTHS: [u32; 3] = [1, 4, 32];
 
-/// Share of sequential throughput, in per cent, that a depth keeps of that of depth 1.
+/// Share of depth 1's sequential throughput, in per cent, that a depth must reach.
 const KEPT_PERCENT: u64 = 90;
 
 /// The name of the figure that no load measures.
@@ -34,40 +34,40 @@ pub enum Effort {
     Short,
 }
 
-/// A load and what it measured.
+/// A load and its measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The load.
     pub load: Load,
     /// Whether it went to the end of the device, where a disk has its innermost zone, instead of the beginning.
     pub at_end: bool,
-    /// What it measured; `None` if the device refuses such requests, as one with zones refuses random writes, or if a
+    /// The measurements; `None` if the device refuses such requests, as a zoned one refuses random writes, or if a
     /// fresh one has nothing to read.
     pub measured: Option<Measured>,
-    /// The longest wait that passes: the device's age bound or longest stall, 100 ms, and four times what
-    /// the loop took for as many requests as were outstanding.
+    /// The longest allowed wait: the device's age bound or longest stall, 100 ms, and four times the loop's time for
+    /// the outstanding requests.
     pub wait_bound: Nanos,
 }
 
 /// A published figure beside the device's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What it is, such as `sequential-read 1 MiB`.
+    /// Name of the figure, such as `sequential-read 1 MiB`.
     pub name: String,
     /// `MB/s`, `1/s` or `ms`.
     pub unit: &'static str,
-    /// What was published, in thousandths of the unit.
+    /// Published value, in thousandths of the unit.
     pub published_thousandths: u64,
-    /// What the device does, in thousandths of the unit.
+    /// Value of the device, in thousandths of the unit.
     pub measured_thousandths: u64,
     /// The largest relative deviation that passes, in millionths.
     pub tolerance_millionths: u64,
-    /// What contradicts the figure, if a source does.
+    /// Contradiction by another source, if there is one.
     pub contradicted_by: Option<String>,
 }
 
 impl Figure {
-    /// Deviation of the device from what was published, in millionths.
+    /// Deviation from the published value, in millionths.
     #[must_use]
     pub fn deviation_millionths(&self) -> i64 {
         let (measured, published) = (i128::from(self.measured_thousandths), i128::from(self.published_thousandths));
@@ -104,7 +104,7 @@ impl Verdict {
     }
 }
 
-/// What was found of a profile.
+/// Result for a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The profile's name.
@@ -132,7 +132,7 @@ impl Check {
         }
     }
 
-    /// What a load measured at the device's beginning.
+    /// Measurements of a load at the device's beginning.
     #[must_use]
     pub fn measured(&self, load: Load) -> Option<Measured> {
         self.rows.iter().find(|row| row.load == load && !row.at_end)?.measured
@@ -159,10 +159,10 @@ pub fn check(profile: &Profile, effort: Effort) -> Result<Check, ProfileError> {
     Ok(Check { profile: profile.name().to_owned(), source, rows, waits: mixed.waits, figures, failures })
 }
 
-/// Measures what a listing shows, with an eighth of the requests of a check.
+/// Measures a listing's rates, with an eighth of a check's requests.
 ///
 /// # Errors
-/// A device that can't be built.
+/// If the device can't be built.
 pub fn summarise(profile: &Profile) -> Result<Summary, ProfileError> {
     let mut checking = Checking { profile, effort: Effort::Short, age_bound: Nanos::ZERO, rows: vec![] };
     let mut of = |sequential, write| {
@@ -181,7 +181,7 @@ pub fn summarise(profile: &Profile) -> Result<Summary, ProfileError> {
     })
 }
 
-/// What a wait may take for reasons that the device states.
+/// The device's stated bound of a wait.
 fn stated_bound(profile: &Profile) -> Nanos {
     profile.age_bound().max(profile.longest_stall()).unwrap_or(Nanos::ZERO)
 }
@@ -203,7 +203,7 @@ impl Checking<'_> {
         let short = self.effort == Effort::Short;
         for (sequential, write) in [(true, false), (true, true), (false, false), (false, true)] {
             for bytes in SIZES {
-                // A short check looks at what streams at one size, and at what is random at another.
+                // A short check covers sequential loads at one size, and random loads at another.
                 let wanted = if sequential { 128 << 10 } else { 4 << 10 };
                 for depth in DEPTHS.into_iter().filter(|&depth| !short || (bytes == wanted && depth != 4)) {
                     self.row(Load { sequential, write, bytes, depth }, false)?;

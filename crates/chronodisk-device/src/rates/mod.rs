@@ -18,7 +18,7 @@ pub use endless::{Barrier, GIVEN_UP, Pace, Waited, Writer, measure_barrier};
 pub use mixed::{NOISE_PERCENT, SLACK, Wait, slower_without_order};
 pub use together::{Loop, Ops, Pattern, measure_together};
 
-/// What a closed loop measured.
+/// Measurements of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Bytes per second of the counted part.
@@ -29,7 +29,7 @@ pub struct Measured {
     pub longest_wait: Nanos,
 }
 
-/// Runs a closed loop of requests from `first_sector` on, on a device that nobody has used yet.
+/// Runs a closed loop of requests from `first_sector` on, on an unused device.
 ///
 /// # Panics
 /// If the device has not room for one request behind `first_sector`, or breaks the contract of [`DeviceModel`].
@@ -60,7 +60,7 @@ pub fn measure_requests(
     let op = if load.write { Op::Write } else { Op::Read };
     let (mut arrivals, mut completed): (Vec<Nanos>, Vec<Completion>) = (Vec::new(), Vec::new());
     let (mut done, mut longest, mut from, mut last) = (0, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-    // A buffer that keeps its data has nothing to flush: what fills it is not counted.
+    // A non-volatile buffer needs no flush: the requests that fill it are not counted.
     let keeps = !device.info().volatile_cache && !device.info().rotational;
     let warm = if load.write && !keeps { 0 } else { requests / 8 };
     while done < requests {

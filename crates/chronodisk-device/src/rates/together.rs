@@ -16,7 +16,7 @@ pub enum Pattern {
     Random,
 }
 
-/// What a loop does.
+/// Operations of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ops {
     /// Reads.
@@ -32,7 +32,7 @@ pub enum Ops {
 pub struct Loop {
     /// Where it goes.
     pub pattern: Pattern,
-    /// What it does.
+    /// The operations.
     pub ops: Ops,
     /// Bytes of a request, a multiple of 512.
     pub bytes: u32,
@@ -67,8 +67,8 @@ impl Loop {
     }
 }
 
-/// Runs the loops for so long and then to their ends. The rates count what was completed within `time`; the longest
-/// wait counts every request, those of the end included.
+/// Runs the loops for `time` and then to their ends. The rates count completions within `time`; the longest wait counts
+/// every request, including those at the end.
 ///
 /// # Panics
 /// If a region has not room for a request, or the device breaks the contract of [`DeviceModel`].

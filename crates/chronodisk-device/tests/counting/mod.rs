@@ -1,4 +1,4 @@
-//! An allocator for tests that counts what it is asked for.
+//! An allocator for tests that counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};

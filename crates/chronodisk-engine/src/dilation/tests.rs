@@ -1,4 +1,4 @@
-//! The rule clause by clause, and what holds for any order of events.
+//! The rules one by one, and properties for any order of events.
 
 use chronodisk_sim::Nanos;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn completed(id: u64) -> Event {
 
 const RUNS: Event = Event::Runnable(Wake::Completion);
 
-/// What is predicted after these events, whose instants are in microseconds.
+/// The prediction after these events, with instants in microseconds.
 fn after(options: DilationOptions, events: &[(u64, Event)], end: u64) -> Prediction {
     let mut dilation = play(options, events);
     dilation.tick(micros(end));
@@ -70,7 +70,7 @@ fn a_wait_for_a_request_counts_one_over_r() {
 
 #[test]
 fn debt_of_a_busy_device_is_paid_while_nothing_is_runnable() {
-    // It computes for 200 us beside its request of 1 ms: 500 us in all on the faster device, of which 300 are left.
+    // It computes for 200 us beside its request of 1 ms: 500 us in all on the faster device, with 300 left.
     let events = [(0, RUNS), (0, issued(1)), (200, Event::Blocked), (1_000, completed(1)), (1_000, RUNS)];
     let prediction = after(options(TWICE), &events, 1_000);
     assert_eq!(both(prediction), [micros(500); 2]);
@@ -107,7 +107,7 @@ fn what_a_thread_has_waited_too_long_beside_another_is_owed_to_it() {
     ];
     let prediction = after(options(TWICE), &events, 4_000);
     assert_eq!((prediction.by_debt, prediction.unpaid), (micros(2_000), Nanos::ZERO));
-    // Had it ended with the second request, what is owed would not have been paid.
+    // Had it ended with the second request, the owed time would not have been paid.
     let prediction = after(options(TWICE), &events[..7], 2_000);
     assert_eq!((prediction.by_debt, prediction.unpaid), (micros(2_000), micros(1_000)));
 }
@@ -159,7 +159,7 @@ fn credit_is_given_back_at_the_next_wait_or_at_the_end_of_busy() {
     assert_eq!(after(options(TWICE), &[&events[..], &end].concat(), 500).by_debt, micros(250));
     let wait = [(500, Event::Blocked)];
     assert_eq!(after(options(TWICE), &[&events[..], &wait].concat(), 500).by_debt, micros(250));
-    // Either way it is that of a request that took 1 ms, then.
+    // In both cases it then equals a request that took 1 ms.
     let wait = [(500, Event::Blocked), (1_000, completed(1)), (1_000, RUNS)];
     assert_eq!(after(options(TWICE), &[&events[..], &wait].concat(), 1_000).by_debt, micros(500));
 }
@@ -244,7 +244,7 @@ fn what_a_thaw_takes_is_not_the_programs_time() {
     let options = DilationOptions { thaw_cost: micros(50), ..options(TWICE) };
     let events = |runs| [(0, RUNS), (10, Event::Frozen), (10, Event::Blocked), (100, Event::Thawed), (runs, RUNS)];
     assert_eq!(after(options, &events(130), 130).by_debt, micros(10));
-    // Whoever takes longer waits for something else.
+    // A longer run waits for something else.
     assert_eq!(after(options, &events(180), 180).by_debt, micros(40));
 }
 
@@ -261,7 +261,7 @@ fn what_the_supervisor_has_the_processor_for_pays_debt_and_is_not_the_programs_t
     ];
     let prediction = after(options(2.0), &events, 1_000);
     assert_eq!(prediction.preempted, micros(100));
-    // As if frozen for these 100 us: 1 ms of the device is 500 us, of which 400 were computed.
+    // As if frozen for these 100 us: 1 ms of the device is 500 us, with 400 computed.
     assert_eq!(prediction.by_debt, micros(500));
     assert_eq!(prediction.unpaid, Nanos::ZERO);
 }
@@ -320,7 +320,7 @@ fn a_tick_beside_a_request_is_taken_back_when_the_thread_kept_waiting() {
 
 #[test]
 fn a_sleep_beside_a_request_is_not_taken_back() {
-    // The thread, or another one, slept for 4.5 ms; then it waited for what was left.
+    // The thread, or another one, slept for 4.5 ms; then it waited for the rest.
     assert_eq!(both(after(options(TWICE), &BESIDE_A_TICK, 5_000)), [micros(4_500); 2]);
 }
 
@@ -446,14 +446,14 @@ proptest! {
             prop_assert!(told.by_debt <= told.elapsed && told.by_request <= told.elapsed, "{told:?}");
             prop_assert!(told.low <= told.by_debt.min(told.by_request), "{told:?}");
             prop_assert!(told.high >= told.by_debt.max(told.by_request), "{told:?}");
-            // Only who kept waiting for a request takes time back, of waits that counted in full.
+            // Only a thread that kept waiting for a request takes time back, from waits that counted in full.
             let back = |most: Nanos| if matches!(event, Event::KeptWaiting { .. }) { most } else { Nanos::ZERO };
             let least_by_debt = ticked.by_debt.saturating_sub(back(ticked.unpaid));
             let least_by_request = ticked.by_request.saturating_sub(back(ticked.other_wait_time));
             // Rounded.
             prop_assert!(told.by_debt.as_nanos() + 1 >= least_by_debt.as_nanos(), "{ticked:?} {told:?}");
             prop_assert!(told.by_request.as_nanos() + 1 >= least_by_request.as_nanos(), "{ticked:?} {told:?}");
-            // Who looks again when told to gets on.
+            // A supervisor that looks again at the given instant makes progress.
             if let Wish::Nothing(Some(at)) = dilation.wish() {
                 prop_assert!(at > now);
             }
@@ -490,7 +490,7 @@ proptest! {
             now += Nanos::from_nanos(gap);
             dilation.event(now, event);
         }
-        // By request, a wait for what has not completed yet has not counted yet.
+        // By request, a wait for an outstanding request has not counted yet.
         prop_assert_eq!(dilation.prediction().by_debt, now);
         prop_assert_eq!(dilation.prediction().unpaid, Nanos::ZERO);
     }

@@ -39,7 +39,7 @@ pub(super) fn serve(shared: &Shared, place: &Place, socket: Socket, peer: Peer) 
     let served = connection.serve_session(id, &kept, generation);
     kept.lost(generation);
     if !shared.is_kept(id) {
-        // Somebody else ended it while it was at work, and left the rest to us.
+        // Another thread ended it during its work, and left the rest to this one.
         shared.close(&mut lock(&kept.session));
     }
     served

@@ -1,5 +1,4 @@
-//! What clients share, and how much of it they may have: memory, processor time for long calls, and the priority of
-//! threads.
+//! Limits of resources that clients share: memory, processor time for long calls, and thread priority.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -45,7 +44,7 @@ impl MemoryPool {
         self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 
-    /// Counts bytes that somebody has made sure of before.
+    /// Counts bytes that were reserved before.
     pub(super) fn add(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -54,7 +53,7 @@ impl MemoryPool {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes bytes until what is returned is dropped; `None` if there are not so many.
+    /// Reserves bytes until the result is dropped. `None` if too few are free.
     #[must_use]
     pub fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
         self.take(bytes).then(|| Held { pool: Arc::clone(self), bytes })
@@ -74,10 +73,10 @@ impl Drop for Held {
     }
 }
 
-/// How much a call may work, and what keeps long calls from taking all processors.
+/// Limit of the work per call, and lanes that keep long calls from occupying all processors.
 ///
-/// A call that has worked for `SHORT_CALL` goes on only in one of a few lanes, one fewer than there are processors,
-/// so that short calls of other sessions find a processor free. The wait for a lane counts as work.
+/// After `SHORT_CALL` of work a call needs one of a few lanes, one fewer than there are processors. Short calls of
+/// other sessions so find a processor free. The wait for a lane counts as work.
 #[derive(Debug)]
 pub struct Workshop {
     call_limit: Duration,
@@ -127,9 +126,8 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Leaves a session's thread that takes more than half of a processor what idle processors have to spare, so that the
-/// threads of sessions with short calls need not wait for it. It stays so until the connection ends: taking it back
-/// needs a privilege on some hosts.
+/// Lowers a session's thread to idle priority once it uses more than half a CPU, so that sessions with short calls need
+/// not wait for it. It stays so until the connection ends: raising it again needs a privilege on some hosts.
 #[derive(Debug)]
 pub(super) struct PriorityLimit {
     window_began: Instant,
@@ -247,7 +245,7 @@ impl Call<'_> {
     }
 }
 
-/// How far a model is stepped between two looks at the clock: adapted to what its pieces take.
+/// Step of a model between two looks at the clock, adapted to the time that steps take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces(Nanos);
 

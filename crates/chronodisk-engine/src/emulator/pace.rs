@@ -9,7 +9,7 @@ use super::limits::{Call, Halt, Pieces};
 use crate::protocol::{NextAnswer, OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 use crate::step::first_possible_completion;
 
-/// A model, how it answers what completes next, and what it has not certainly completed.
+/// A model, its way to answer the next completion, and its provisional completions.
 pub(super) struct Paced {
     mode: Mode,
     outstanding: Outstanding,
@@ -50,11 +50,11 @@ struct Ahead {
     prediction: Option<Prediction>,
     /// Forks that ran to their next completion.
     predictions: u64,
-    /// Those of them that were dropped.
+    /// Predictions dropped.
     rollbacks: u64,
 }
 
-/// What happens if nothing arrives.
+/// The future if nothing arrives.
 struct Prediction {
     /// The fork, at the instant of the completions.
     model: Box<dyn DeviceModel>,
@@ -134,7 +134,8 @@ impl Paced {
         Ok(call.check()?)
     }
 
-    /// What completes next, when everything up to `taken` was told and nothing arrives before `safe_until`.
+    /// Returns the next completion, given that everything up to `taken` was reported and nothing arrives before
+    /// `safe_until`.
     ///
     /// # Errors
     /// If it takes too long.

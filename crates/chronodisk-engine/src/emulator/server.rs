@@ -18,7 +18,7 @@ use crate::host::{HostClock, MonotonicClock};
 use crate::listen::{Admission, Connections, Guest, Listener, Peer, Share, Socket, admit};
 use crate::protocol::{Answer, ErrorCode, SessionId, Token};
 
-/// What a server allows.
+/// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Most sessions at a time.
@@ -107,9 +107,9 @@ struct State {
     has_device: bool,
 }
 
-/// How often the server looks for sessions that nobody came back to, and for its own end.
+/// Interval of the checks for abandoned sessions, and for the server's own end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A client whose connection was lost is expected back for so long, whoever else wants its place.
+/// Time for which a lost client's session is kept in any case.
 const RETURN: Duration = Duration::from_secs(60);
 /// How long the end waits for sessions that are still at work.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl EmulatorServer {
     /// Listens at `HOST:PORT`, at a `PORT` of the loopback interface, or at `unix:PATH`.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn listen(address: &str, maker: Arc<dyn DeviceMaker>, options: ServeOptions) -> io::Result<Self> {
         let shared = Shared {
             maker,
@@ -133,10 +133,10 @@ impl EmulatorServer {
         Ok(EmulatorServer { listener: socket::bind(address)?, shared: Arc::new(shared) })
     }
 
-    /// Where it listens, with the port that the host chose.
+    /// The address, with the port chosen by the host.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn address(&self) -> io::Result<String> {
         socket::address_of(&self.listener)
     }
@@ -303,12 +303,12 @@ impl Shared {
         }
     }
 
-    /// Whether the session has not been ended meanwhile by somebody else.
+    /// Whether the session still exists.
     pub fn is_kept(&self, id: SessionId) -> bool {
         lock(&self.sessions).contains_key(&id)
     }
 
-    /// Counts what a session did, and makes its bytes safe.
+    /// Counts a session's work, and makes its bytes safe.
     pub fn close(&self, session: &mut Session) {
         let (requests, rollbacks) = session.submitted_and_rollbacks();
         let closed = session.close();
@@ -408,14 +408,14 @@ impl State {
     }
 }
 
-/// Sessions are told apart by numbers that nobody can guess.
+/// Session numbers are random, so that they can't be guessed.
 pub(super) fn fresh_id() -> io::Result<SessionId> {
     let mut id = [0; 16];
     SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("the host has no random numbers"))?;
     Ok(SessionId(id))
 }
 
-/// What a thread that panicked held is still whole: it panics only inside of a session, which then ends.
+/// A panicked thread's data are still consistent: it panics only inside a session, which then ends.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,10 +19,10 @@ use crate::step::{LATEST_ARRIVAL, fits};
 
 /// Makes the devices of sessions.
 pub trait DeviceMaker: Send + Sync {
-    /// Makes what a client asks for.
+    /// Makes the device that a client asks for.
     ///
     /// # Errors
-    /// Why not, for the client.
+    /// The reason of a refusal, for the client.
     fn make(&self, reset: &Reset) -> Result<MadeDevice, String>;
 }
 
@@ -41,7 +41,7 @@ pub struct MadeDevice {
 /// Makes devices of the profiles that clients send, or of its own.
 #[derive(Clone, Debug)]
 pub struct Devices {
-    /// Those that a client may ask for by name; the first is for those that name none.
+    /// Profiles that a client may ask for by name. The first is the default.
     pub profiles: Vec<Profile>,
     /// Where their bytes are.
     pub store: StorePlace,
@@ -90,7 +90,7 @@ struct Device {
 /// Most bytes of answers that are kept for a client that may come back: no client waits for more than one read.
 const ANSWERS_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 
-/// How long a call works at most, if nobody says otherwise.
+/// Default limit of a call's work.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(1);
 
 impl Session {
@@ -100,7 +100,7 @@ impl Session {
         Session::in_shop(maker, Workshop::new(CALL_LIMIT))
     }
 
-    /// A session without a device, whose calls share a workshop with those of others.
+    /// A session without a device. Its calls share the lanes of `shop` with other sessions.
     #[must_use]
     pub fn in_shop(maker: Arc<dyn DeviceMaker>, shop: Arc<Workshop>) -> Self {
         Session {
@@ -142,10 +142,10 @@ impl Session {
         self.device.as_ref().map_or((0, 0), |device| (device.submitted, device.paced.predictions_and_rollbacks().1))
     }
 
-    /// Executes a command, or finds out that it was executed before, and appends the answer to `out`.
+    /// Executes a command unless it was executed before, and appends the answer to `out`.
     ///
     /// # Errors
-    /// When the session has ended; what was appended is still to be sent.
+    /// When the session has ended; the appended answer must still be sent.
     pub fn take(&mut self, frame: &Frame, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
         if self.ended {
             return Err(SessionEnd::Violated);
@@ -175,7 +175,7 @@ impl Session {
         self.executed = sequence;
         let shop = Arc::clone(&self.shop);
         let mut call = shop.call();
-        // What was long once is likely to be so again, and a part of it can't be cut.
+        // A command kind that once took long probably does again, and its single parts can't be interrupted.
         let begun = if self.works_long { call.enter_lane_in_time() } else { Ok(()) };
         let done = begun.map_err(Refused::from).and_then(|()| self.execute(command, &mut call));
         self.works_long = call.is_long();
@@ -269,7 +269,7 @@ impl Session {
     }
 
     fn reset(&mut self, reset: &Reset, call: &mut Call<'_>) -> Result<Answer, Refused> {
-        // What the device had before is there for the new one.
+        // The old device's resources must be free for the new one.
         if let Some(mut before) = self.device.take() {
             before.store.close()?;
         }

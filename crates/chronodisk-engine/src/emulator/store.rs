@@ -19,7 +19,7 @@ pub enum StorePlace {
         path: PathBuf,
         /// Whether pages that are used often are in memory.
         overflow: bool,
-        /// Whether what the device promises survives a power cut of this host.
+        /// Whether the device's promises also hold against a power cut of this host.
         durable: bool,
     },
 }
@@ -104,7 +104,7 @@ impl Store for Overflow {
     }
 }
 
-/// A store in memory whose pages count against what all sessions may have together.
+/// A store in memory with pages charged to the pool of all sessions.
 struct Counted {
     store: RamStore,
     pool: Arc<MemoryPool>,
@@ -147,7 +147,7 @@ impl Counted {
             });
         }
         let changed = change(&mut self.store);
-        // What was taken and is not needed goes back; nobody else can have had it meanwhile.
+        // Returns the unused part of the reservation. No other session could take it meanwhile.
         self.counted_bytes += taken_bytes;
         self.recount();
         changed
@@ -163,7 +163,7 @@ impl Counted {
         Ok(absent_bytes)
     }
 
-    /// Brings the pool up to date with what the store takes, which was made sure of before.
+    /// Charges the pool with the store's present size, which was reserved before.
     fn recount(&mut self) {
         let bytes = self.store.allocated_bytes().unwrap_or(self.counted_bytes);
         match self.counted_bytes.checked_sub(bytes) {
@@ -223,7 +223,7 @@ mod tests {
         let refused = other.write(0, &vec![1; 600 << 10]).unwrap_err();
         assert!(matches!(refused, StoreError::BudgetExceeded { .. }), "{refused}");
         other.write(0, &vec![1; 300 << 10]).unwrap();
-        // What is there can be written again, whatever is left.
+        // Existing pages can be overwritten even when the pool is empty.
         one.write(0, &vec![2; 600 << 10]).unwrap();
         assert!(pool.used_bytes() <= 1 << 20);
         one.discard(0, 600 << 10).unwrap();

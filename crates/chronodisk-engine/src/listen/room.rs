@@ -1,7 +1,7 @@
-//! Who is let in, and who goes when there is no room: sans-I/O.
+//! Admission of connections, and eviction at the limit: sans-I/O.
 //!
-//! Everybody who is there has a peer, a rank and an instant. Where there are as many as there may be, or one peer has
-//! its share, somebody who can be spared makes room: of the lowest rank, of the peer that has most, who came first.
+//! Every present connection has a peer, a rank and an instant. At the total limit, or at a peer's share, an expendable
+//! connection is evicted: of the lowest rank, of the peer with the most connections, the oldest.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub struct Share {
 }
 
 impl Share {
-    /// So many in all, of which one peer may have three quarters.
+    /// A limit, with three quarters of it for one peer.
     #[must_use]
     pub fn of(most: usize) -> Share {
         Share { most, per_peer: (most * 3).div_ceil(4).max(1) }
     }
 }
 
-/// Somebody who is there.
+/// A present connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest<K, T> {
     /// Which one it is.
@@ -35,7 +35,7 @@ pub struct Guest<K, T> {
     pub spare: Option<(u8, T)>,
 }
 
-/// What becomes of somebody who wants in.
+/// Decision on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission<K> {
     /// There is room.
@@ -58,7 +58,7 @@ pub fn admit<K: Copy, T: Copy + Ord>(guests: &[Guest<K, T>], share: Share, peer:
         let candidates = guests.iter().filter(|guest| !own || guest.peer == peer);
         let ranked = candidates.filter_map(|guest| {
             let (rank, since) = guest.spare?;
-            // Nobody loses a place to a peer that has more of them.
+            // A peer never loses a place to one with more places.
             let count = counts[&guest.peer];
             let fair = guest.peer == peer || count >= counts.get(&peer).copied().unwrap_or(0);
             fair.then_some(((rank, std::cmp::Reverse(count), since), guest.key))
@@ -104,7 +104,7 @@ mod tests {
             guest(4, 3, Some((1, 1))),
         ];
         assert_eq!(admit(&guests, share, Peer::User(9)), Admission::Instead(3));
-        // Who has its share can only replace its own.
+        // A peer at its share can only replace its own connections.
         assert_eq!(admit(&guests[..4], Share { most: 5, per_peer: 1 }, Peer::User(1)), Admission::Instead(0));
         // Nor does a peer with many take the place of one with few.
         let guests = [guest(0, 1, Some((0, 0))), guest(1, 2, None), guest(2, 2, None)];

@@ -1,9 +1,9 @@
-//! A secret that client and server share, and how each shows the other that it has it without sending it.
+//! A secret shared by client and server, and proofs of its possession that do not send it.
 //!
-//! Both sides add a nonce of 32 random bytes. A proof is the HMAC-SHA-256 (RFC 2104), under the token, of who proves
-//! (`client` or `server`), the session that is asked for and both nonces. So a proof that was overheard is worth
-//! nothing on another connection, one side's proof is not the other's, and neither learns the token. Proofs are
-//! compared in constant time. What follows the greeting is neither encrypted nor signed: TLS is for that.
+//! Both sides add a nonce of 32 random bytes. A proof is the HMAC-SHA-256 (RFC 2104), under the token, of the prover's
+//! role (`client` or `server`), the requested session and both nonces. So an overheard proof is worthless on another
+//! connection, one side's proof is not valid for the other, and neither reveals the token. Proofs are compared in
+//! constant time. The messages after the greeting are neither encrypted nor signed: TLS does that.
 
 use std::fmt;
 use std::fs::File;
@@ -34,7 +34,7 @@ impl Nonce {
     }
 }
 
-/// That somebody has the token.
+/// Proof of possession of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof(pub [u8; 32]);
 
@@ -42,7 +42,7 @@ pub struct Proof(pub [u8; 32]);
 #[derive(Clone)]
 pub struct Token(hmac::Key);
 
-/// Shortest token in bytes; what can be guessed is no secret.
+/// Shortest token in bytes; shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 /// Longest token in bytes.
 const TOKEN_BYTES_MAX: usize = TextFile::Token.limit_bytes() as usize;
@@ -51,11 +51,11 @@ const CLIENT: &[u8] = b"chronodisk emulator client";
 const SERVER: &[u8] = b"chronodisk emulator server";
 
 impl Token {
-    /// The token that is in a file, without the white space around it. The file must belong to this user, and nobody
-    /// else may read or write it.
+    /// Reads the token from a file, without the white space around it. The file must belong to this user and be
+    /// accessible to no other.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The file's problem.
     pub fn from_file(path: &Path) -> Result<Token, TokenError> {
         let wrong = |kind| TokenError { path: path.to_owned(), kind };
         let read = |path: &Path| {
@@ -97,13 +97,13 @@ impl Token {
         self.proof(SERVER, session, client, server)
     }
 
-    /// Whether this is the client's proof; takes the same time whatever is wrong with it.
+    /// Verifies the client's proof, in constant time.
     #[must_use]
     pub fn is_client_proof(&self, proof: &Proof, session: SessionId, client: &Nonce, server: &Nonce) -> bool {
         hmac::verify(&self.0, &message(CLIENT, session, client, server), &proof.0).is_ok()
     }
 
-    /// Whether this is the server's proof; takes the same time whatever is wrong with it.
+    /// Verifies the server's proof, in constant time.
     #[must_use]
     pub fn is_server_proof(&self, proof: &Proof, session: SessionId, client: &Nonce, server: &Nonce) -> bool {
         hmac::verify(&self.0, &message(SERVER, session, client, server), &proof.0).is_ok()
@@ -132,12 +132,12 @@ impl fmt::Debug for Token {
 pub struct TokenError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     #[source]
     pub kind: TokenErrorKind,
 }
 
-/// What can be wrong with a token's file.
+/// Problems of a token's file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenErrorKind {

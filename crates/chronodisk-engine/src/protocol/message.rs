@@ -9,7 +9,7 @@ use super::{
     STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
 };
 
-/// What the client says.
+/// A message of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begins a session, or goes on with one.
@@ -23,7 +23,7 @@ pub enum Command {
     },
     /// Shows that the client has the token: the answer to a challenge.
     Prove {
-        /// What [`Token::client_proof`](super::Token::client_proof) gives.
+        /// Result of [`Token::client_proof`](super::Token::client_proof).
         proof: Proof,
     },
     /// Makes a new device.
@@ -44,23 +44,23 @@ pub enum Command {
     },
     /// Data transfer: a range that reads as zeros from now on.
     Clear {
-        /// What becomes of the space that it took.
+        /// Treatment of the range's space.
         how: Clear,
         /// First byte.
         offset_bytes: u64,
         /// Length, at most [`CLEAR_BYTES_MAX`].
         len_bytes: u64,
     },
-    /// Data transfer: makes what was written durable.
+    /// Data transfer: makes written bytes durable.
     Flush,
     /// A request arrives.
     Submit {
         /// When, in virtual time; not before anything that the client was told or said.
         at: Nanos,
-        /// The request; its id is not that of an outstanding one.
+        /// The request; its id differs from those of outstanding ones.
         request: Request,
     },
-    /// Asks what completes next if nothing arrives.
+    /// Asks for the next completions if nothing arrives.
     Next {
         /// Everything that completes up to here has been told and was taken.
         taken: Nanos,
@@ -73,7 +73,7 @@ pub enum Command {
     End,
 }
 
-/// What a device is to be.
+/// Description of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reset {
     /// Seed of the model's random streams.
@@ -91,7 +91,7 @@ pub struct Reset {
     pub profile: String,
 }
 
-/// What becomes of the space of a cleared range.
+/// Treatment of the space of a cleared range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clear {
     /// It is given back.
@@ -106,7 +106,7 @@ impl Clear {
     const ALL: [Clear; 3] = [Clear::WriteZeroes, Clear::Reserve, Clear::Discard];
 }
 
-/// What the server says.
+/// A message of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// To [`Command::Hello`], and to [`Command::Prove`] after the server's own proof.
@@ -158,7 +158,7 @@ pub struct Info {
     pub profile: String,
 }
 
-/// What completes next if nothing arrives.
+/// The next completions if nothing arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAnswer {
     /// Nothing is outstanding.
@@ -336,7 +336,7 @@ impl Command {
                 if from.array()? != MAGIC {
                     return Err(ProtocolError::Magic);
                 }
-                // What a later version may add is not looked at: the answer says which version is spoken here.
+                // Additions of later versions are ignored: the answer names the version spoken here.
                 let (version, session) = (from.u16()?, SessionId(from.array()?));
                 let nonce = from.rest().first_chunk().copied().map(Nonce);
                 Ok(Command::Hello { version, session, nonce })

@@ -68,20 +68,20 @@ pub const PROFILE_BYTES_MAX: usize = 1 << 20;
 /// Longest name, reason or other short text.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Largest body of a frame: the data or the profile, and room for what stands around it.
+/// Largest body of a frame: the data or the profile, and room for the fields around it.
 pub const BODY_BYTES_MAX: usize = DATA_BYTES_MAX + 4 * TEXT_BYTES_MAX;
 
 /// Most commands that wait for their answers.
 pub const UNANSWERED_MAX: usize = 256;
 
-/// Most requests that one model has outstanding; four times what a guest's ring can hold.
+/// Most outstanding requests of one model; four times the capacity of a guest's ring.
 pub const OUTSTANDING_MAX: usize = 4096;
 
 /// Most bytes of a request that reads or writes, so that the work of one command is bounded; the largest that Linux
 /// makes are a few mebibytes.
 pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
 
-/// Longest discard or write of zeros: what a virtio block device is asked at most.
+/// Longest discard or write of zeros: the largest that a virtio block device receives.
 pub const RANGE_BYTES_MAX: u64 = 4 << 30;
 
 /// Most bytes of the reads and writes that one model has outstanding.
@@ -140,9 +140,9 @@ pub enum ProtocolError {
         message: &'static str,
         /// Which field.
         field: &'static str,
-        /// What it was.
+        /// Value found.
         value: u64,
-        /// What it may be.
+        /// Values expected.
         expected: &'static str,
     },
     /// A text is not UTF-8.

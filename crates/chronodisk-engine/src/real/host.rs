@@ -1,5 +1,5 @@
-//! What punctuality needs of the operating system: priority, a CPU, memory that stays, CPUs that
-//! don't fall asleep. Everything here is asked for and may be refused.
+//! Requests to the operating system for punctuality: real-time priority, CPU placement, locked memory, CPUs that stay
+//! awake. The host may refuse each of them.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -26,8 +26,8 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// Makes the calling thread a real-time thread (`SCHED_FIFO`) if that is permitted; tells
-    /// whether it is one. Asks once: what was refused stays refused.
+    /// Makes the calling thread a real-time thread (`SCHED_FIFO`) if permitted, and returns whether it is one. Asks
+    /// once: a refusal is final.
     pub fn enter_fifo(&mut self) -> bool {
         if !self.fifo && !self.refused {
             self.fifo = set_policy(libc::SCHED_FIFO, FIFO_PRIORITY).is_ok();
@@ -71,7 +71,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 /// again as soon as it is there.
 fn move_to(cpus: CpuSet) -> bool {
     let Ok(allowed) = sched_getaffinity(None) else { return false };
-    // What was allowed before is so still.
+    // Restoring an allowed set can't be refused.
     sched_setaffinity(None, &cpus).is_ok() && sched_setaffinity(None, &allowed).is_ok()
 }
 
@@ -91,8 +91,8 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// Keeps those pages of this process in memory that were or will be touched. Memory that nobody touches takes none, so
-/// that sparse mappings stay sparse.
+/// Locks the touched and to-be-touched pages of this process in memory. Untouched pages take no memory, so sparse
+/// mappings stay sparse.
 ///
 /// # Errors
 /// If a limit applies to locked memory: later allocations would fail.
@@ -108,11 +108,11 @@ pub fn lock_touched_memory() -> io::Result<()> {
     Ok(rustix::mm::mlockall(flags)?)
 }
 
-/// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep CPUs from idling
-/// while somebody needs them awake. Every other thread comes before them. They end with this value.
+/// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep CPUs awake on demand. They yield to every
+/// other thread and end with this value.
 ///
-/// Waking an idle CPU takes tens of microseconds, and a virtual one that idled may have to wait for
-/// milliseconds until its host lets it run again.
+/// Waking an idle CPU takes tens of microseconds. An idle virtual CPU may also wait for milliseconds until its host
+/// schedules it.
 #[derive(Debug)]
 pub struct KeepAwake {
     shared: Arc<KeepAwakeShared>,
@@ -129,17 +129,17 @@ struct KeepAwakeShared {
     changed: Condvar,
 }
 
-/// What is known of a CPU; a cache line of its own, since each is written to all the time.
+/// State of one CPU. Aligned to a cache line of its own, since each is written continuously.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Watch {
     cpu: usize,
-    /// When nobody else wanted the CPU, for the last time, in nanoseconds since the origin; zero if never.
+    /// Last instant at which the CPU was otherwise idle, in nanoseconds since the origin; zero if never.
     idle_at: AtomicU64,
 }
 
-/// A server's and its clients'. All CPUs of a large machine would be a lot of heat, and slow down
-/// those that share a core with them.
+/// Enough for a server and its clients. More spinning CPUs would heat a large machine and slow down hyper-threads that
+/// share a core.
 const CPUS_MAX: usize = 4;
 /// So long that a client which waits for its replies finds the CPUs awake when it comes back.
 const AWAKE: Nanos = Nanos::from_millis(200);
@@ -170,11 +170,11 @@ impl KeepAwake {
         Ok(keep_awake)
     }
 
-    /// The calling thread goes where nobody is, if there is such a CPU and its own was not one just
-    /// now. Tells whether it did.
+    /// Moves the calling thread to an idle CPU, if there is one and its own was busy just now. Returns whether it
+    /// moved.
     ///
-    /// A real-time thread wakes up where it slept, and those that it wakes are put where they slept,
-    /// whoever runs there; so it may hold up the very client that it serves.
+    /// A real-time thread wakes on the CPU where it slept, and places the threads that it wakes on theirs, even if
+    /// these are busy. It may so preempt the client that it serves.
     pub fn leave_busy_cpu(&self) -> bool {
         let idle = self.shared.idle_instead_of(rustix::thread::sched_getcpu());
         idle.is_some_and(move_to)
@@ -236,7 +236,7 @@ impl KeepAwakeShared {
 #[derive(Debug)]
 pub struct IdleProcessors {
     load: File,
-    /// Those that this process may fill.
+    /// CPUs that this process may use fully.
     processors: usize,
 }
 
@@ -273,7 +273,7 @@ const SPINS: u32 = 200;
 
 fn stay_awake(index: usize, shared: &KeepAwakeShared) {
     let watch = &shared.watches[index];
-    // Without the lowest priority it would take what it is there to give.
+    // At any higher priority the thread would take time from other threads.
     if take_only_spare_time().is_err() || pin_to_cpu(watch.cpu).is_err() {
         return;
     }
@@ -301,16 +301,16 @@ fn stay_awake(index: usize, shared: &KeepAwakeShared) {
     }
 }
 
-/// Gives the calling thread what idle processors have to spare (`SCHED_IDLE`): every other thread that wakes up takes
-/// its processor at once, which it does not take from a thread that merely has the lowest priority (nice 19).
+/// Restricts the calling thread to idle CPU time (`SCHED_IDLE`). Any other thread that wakes up preempts it at once,
+/// which it would not do at nice 19.
 ///
 /// # Errors
-/// What the host answers if it refuses.
+/// Returns the host's refusal.
 pub fn take_only_spare_time() -> io::Result<()> {
     set_policy(libc::SCHED_IDLE, 0)
 }
 
-/// Whether the calling thread gets only what idle processors have to spare.
+/// Returns whether the calling thread is restricted to idle CPU time.
 #[must_use]
 pub fn takes_only_spare_time() -> bool {
     // SAFETY: it takes a number and gives one; thread 0 is the calling one.

@@ -4,14 +4,12 @@ use chronodisk_sim::Nanos;
 
 use super::median::RunningQuantile;
 
-/// Decides for how long a thread that has just replied looks for its client's next request instead
-/// of sleeping.
+/// Decides how long a thread polls for its client's next request after a reply, before it sleeps.
 ///
-/// A client that waits for each reply before it sends the next request does so a few microseconds
-/// after the reply if it spins, and a few tens if it has to be woken. Being woken by that request
-/// would cost as much again, and how much exactly nobody could tell; a thread that looks sees the
-/// request within a microsecond. So it looks for twice the usual turn-around, the median from a
-/// reply to the request that came next, as long as that is short.
+/// A client that waits for each reply sends its next request a few microseconds after the reply if it spins, and a few
+/// tens if it must be woken. A sleeping server would add a wake-up of about the same, unknown, length; a polling one
+/// sees the request within a microsecond. So the thread polls for twice the median time from a reply to the next
+/// request, as long as that is short.
 ///
 /// ```
 /// use chronodisk_engine::Linger;

@@ -1,9 +1,9 @@
-//! A lock whose holder runs with the priority of whoever waits for it.
+//! A lock whose holder inherits the priority of its waiters.
 //!
-//! The thread that waits for completions has real-time priority, all others have not. While it waits for a lock,
-//! whoever computes on the host could keep the lock's holder from running for as long as the scheduler likes, 4 ms and
-//! more, and with it that thread: *priority inversion*. With the protocol of priority inheritance (POSIX.1-2017,
-//! `pthread_mutexattr_setprotocol`; futex(2), `FUTEX_LOCK_PI`) the holder gets its priority until it unlocks.
+//! The thread that waits for completions has real-time priority; the others have not. While it waits for a lock, any
+//! busy program on the host could keep the lock's holder from running for 4 ms and more: *priority inversion*. With
+//! priority inheritance (POSIX.1-2017, `pthread_mutexattr_setprotocol`; futex(2), `FUTEX_LOCK_PI`) the holder runs at
+//! the waiter's priority until it unlocks.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -11,9 +11,9 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// A mutex that inherits priority, where the host has such.
+/// A mutex with priority inheritance, where the host supports it.
 ///
-/// A thread that panics with it in hand leaves it unlocked: it has ended its own connection, and the others go on.
+/// A panic while it is locked unlocks it: the thread has ended its own connection, and the others continue.
 pub struct InheritingMutex<T> {
     /// At a place of its own, because a mutex must not be moved.
     raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
@@ -26,13 +26,13 @@ unsafe impl<T: Send> Send for InheritingMutex<T> {}
 unsafe impl<T: Send> Sync for InheritingMutex<T> {}
 
 impl<T> InheritingMutex<T> {
-    /// One that nobody has locked.
+    /// Creates an unlocked mutex.
     #[must_use]
     pub fn new(value: T) -> Self {
         let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-        // SAFETY: the attributes are initialised by the first call before others use them, and the mutex is nobody
-        // else's yet. Should the host refuse the protocol, the mutex is an ordinary one.
+        // SAFETY: the first call initialises the attributes before later calls use them, and no other thread refers to
+        // the mutex yet. If the host refuses the protocol, the mutex is an ordinary one.
         unsafe {
             if libc::pthread_mutexattr_init(attributes.as_mut_ptr()) == 0 {
                 libc::pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT);
@@ -45,10 +45,10 @@ impl<T> InheritingMutex<T> {
         InheritingMutex { raw, value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody else has it.
+    /// Waits for the lock.
     ///
     /// # Panics
-    /// If this thread has it.
+    /// If this thread already holds it.
     pub fn lock(&self) -> InheritingGuard<'_, T> {
         // SAFETY: the mutex is initialised and stays where it is.
         let status = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
@@ -56,7 +56,7 @@ impl<T> InheritingMutex<T> {
         InheritingGuard(self, PhantomData)
     }
 
-    /// `None` if somebody has it.
+    /// Returns `None` if another thread holds the lock.
     #[must_use]
     pub fn try_lock(&self) -> Option<InheritingGuard<'_, T>> {
         // SAFETY: as above.
@@ -67,7 +67,7 @@ impl<T> InheritingMutex<T> {
 
 impl<T> Drop for InheritingMutex<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody refers to it any more, so nobody has it locked.
+        // SAFETY: this is the last reference, so the lock is not held.
         unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
     }
 }

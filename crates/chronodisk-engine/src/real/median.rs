@@ -1,4 +1,4 @@
-//! Running medians of what the host takes for something, tracked online because it drifts.
+//! Running medians of the host's delays, tracked online because they drift.
 
 use chronodisk_sim::Nanos;
 
@@ -94,7 +94,7 @@ impl LeadTable {
         self.classes[class].value()
     }
 
-    /// The class with most samples: what this transport mostly sends.
+    /// The value of the class with most samples, thus of the transport's usual requests.
     pub fn usual(&self) -> Nanos {
         let usual = self.classes.iter().filter(|class| class.count() > 0).max_by_key(|class| class.count());
         usual.unwrap_or(&self.classes[0]).value()

@@ -1,8 +1,8 @@
 //! The host's time as a clock for the engine.
 //!
-//! [`RealClock`] decides on instants alone and so can be tested with a made-up clock; whoever owns
-//! sockets and threads reads the host's clock, waits as [`Pace`] says, and asks for what is due.
-//! [`host`] holds what the operating system must be asked for: priority, CPU, memory.
+//! [`RealClock`] works on instants alone, so tests can run it on a simulated clock. The owner of sockets and threads
+//! reads the host's clock, waits as [`Pace`] says, and asks for due completions.
+//! [`host`] holds the requests to the operating system: priority, CPU, memory.
 
 pub mod host;
 mod linger;
@@ -25,13 +25,11 @@ use crate::step::LATEST_ARRIVAL;
 
 /// Drives an [`Engine`] by the host's time.
 ///
-/// Between a client and the instant at which a server sees its request lies a while, the *arrival
-/// skew*; between the decision to reply and the instant at which the reply has left lies another,
-/// the *completion lead*. Both drift with the host's load, so both are medians of the last
-/// measurements, kept per transport, unless they were fixed. A request arrives at the instant at
-/// which it was received minus the skew, or at the model's present instant if that is later, and
-/// its completion leaves at the instant at which it is due minus the lead. The model runs ahead
-/// of the host's clock by no more than the lead and what the caller wants for preparation.
+/// A server sees a request some time after the client sent it, the *arrival skew*. A reply leaves some time after the
+/// decision to send it, the *completion lead*. Both drift with the host's load, so both are medians of recent
+/// measurements, kept per transport, unless they were fixed. A request arrives at its received instant minus the skew,
+/// or at the model's present instant if that is later. Its completion leaves at its due instant minus the lead. The
+/// model runs ahead of the host's clock by at most the lead plus the caller's time for preparation.
 ///
 /// ```
 /// use chronodisk_engine::{Transfer, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
@@ -74,7 +72,7 @@ pub struct RealClock {
 /// log goes on without it.
 const UNSEEN_WINDOW: usize = 1 << 16;
 
-/// What is fixed by hand; the rest is tracked.
+/// Overrides for the arrival skew and the completion lead. `None` is tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealOptions {
     /// From a client's request to the instant at which it is received.
@@ -129,7 +127,7 @@ impl RealId {
         RequestId(u64::from(self.transport.0) << 56 | u64::from(self.connection) << 32 | u64::from(self.slot))
     }
 
-    /// What [`pack`](Self::pack) packed.
+    /// Inverse of [`pack`](Self::pack).
     #[must_use]
     pub fn unpack(id: RequestId) -> Self {
         let connection = (id.0 >> 32) as u32 & 0x00ff_ffff;
@@ -150,7 +148,7 @@ pub enum Found {
         /// Time since the look before, which found nothing.
         since: Nanos,
     },
-    /// It was busy with others while the request came: nobody knows since when it was there.
+    /// The thread was busy with other work when the request came, so its true arrival is unknown.
     Busy,
 }
 
@@ -177,8 +175,8 @@ pub struct RealStatistics {
     pub stolen_requests: u64,
     /// The most by which a completion left before it was due.
     pub early_max: Nanos,
-    /// Requests that the log says nobody saw completed, because too many others had to wait for
-    /// their clients to take the replies.
+    /// Requests logged without a seen completion, because too many later records waited for clients to take their
+    /// replies.
     pub unseen: u64,
     /// Per transport, in their order.
     pub transports: Vec<TransportStatistics>,
@@ -253,10 +251,9 @@ impl RealClock {
         self.engine.store_done(at, device, id.pack(), bytes);
     }
 
-    /// Takes what must leave at `now`, in the order of (due, sequence): everything whose due time,
-    /// minus what sending takes, is there. If that is nothing, takes what must leave next if it must
-    /// within `ahead`, so that it can be prepared; the model runs further ahead by as much. Returns
-    /// the instant at which to send.
+    /// Takes the completions that must leave at `now`, in the order of (due, sequence): each with a due instant, minus
+    /// the lead, that has been reached. If there are none, takes the next completion if it must leave within `ahead`,
+    /// so that it can be prepared; the model runs further ahead by as much. Returns the instant at which to send.
     pub fn take(&mut self, now: Nanos, ahead: Nanos, leaving: &mut Vec<Departure>) -> Nanos {
         let limit = now.saturating_add(ahead).saturating_add(self.lead_max());
         let mut due = std::mem::take(&mut self.due);
@@ -290,12 +287,12 @@ impl RealClock {
         [departing, possible].into_iter().flatten().min()
     }
 
-    /// These completions left with one system call, which returned at `returned`; that they must
-    /// leave was noticed at `begun`. If that took far longer than it usually does, or began when a
-    /// gap ended, the CPU was somebody else's meanwhile, and they are marked.
+    /// Records that these completions left with one system call, which began at `begun` and returned at `returned`. If
+    /// it took far longer than usual, or began at the end of a gap, another program had the CPU meanwhile, and the
+    /// completions are marked.
     ///
     /// # Panics
-    /// If they are not of this clock.
+    /// If a completion is not of this clock.
     pub fn sent(&mut self, left: &[Departure], begun: Nanos, returned: Nanos) {
         let Some(first) = left.first() else { return };
         let reply_bytes = left.iter().map(|departure| departure.reply_bytes).sum();
@@ -326,12 +323,11 @@ impl RealClock {
         }
     }
 
-    /// Takes the oldest records out of the log, at most so many, in order of arrival and as far as
-    /// nothing more will become known of them: they completed, and the completion was seen or
-    /// given up.
+    /// Takes the oldest settled records out of the log, at most `count_max`, in order of arrival. A record is settled
+    /// once its request completed and the completion was seen or given up.
     ///
-    /// A request whose client does not take its reply holds the others up only until 65,536 of
-    /// them wait. Then it goes as one whose completion nobody saw.
+    /// A request with a reply that its client does not take delays later records until 65,536 of them wait. Then it is
+    /// logged without a seen completion.
     pub fn take_settled(&mut self, count_max: usize, records: &mut Vec<RequestRecord>) {
         for _ in 0..count_max {
             let Some(settled) = self.settled.front() else { return };
@@ -403,8 +399,8 @@ impl RealClock {
         }
     }
 
-    /// Ends the run at `now`: the models are brought there, and what is due is noted in the log.
-    /// Returns the log and the instant of the end, to which the models were brought.
+    /// Ends the run at `now`: advances the models to this instant and logs the due completions. Returns the log and the
+    /// instant of the end.
     #[must_use]
     pub fn finish(mut self, now: Nanos) -> (RequestLog, Nanos) {
         let end = now.min(LATEST_ARRIVAL);
@@ -426,7 +422,7 @@ impl RealClock {
         self.departing.push(Reverse(Departing { leave_at, departure }));
     }
 
-    /// The longest lead of what is outstanding: the model must not run further ahead.
+    /// Longest lead of the outstanding requests: the model must not run further ahead.
     fn lead_max(&self) -> Nanos {
         self.transports.iter().map(Transport::lead_max).max().unwrap_or_default()
     }
@@ -441,7 +437,7 @@ struct Transport {
     outstanding: [u32; SIZE_CLASSES],
 }
 
-/// What a cross-CPU wake-up costs on a virtual machine, until it was measured.
+/// Cost of a cross-CPU wake-up on a virtual machine, until it is measured.
 const WOKEN_INITIAL: Nanos = Nanos::from_micros(20);
 /// A look at a socket that finds something.
 const POLLED_INITIAL: Nanos = Nanos::from_micros(1);

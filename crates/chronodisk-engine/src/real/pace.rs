@@ -4,16 +4,15 @@ use chronodisk_sim::Nanos;
 
 use super::median::RunningQuantile;
 
-/// Decides how a thread waits for an instant, and notices when the CPU was taken from it.
+/// Decides how a thread waits for an instant, and detects gaps in which it lost its CPU.
 ///
-/// A timer wakes a thread 15 to 90 µs late, a spinning one sees its instant within 0.1 µs. So a
-/// thread sleeps until a *margin* before the instant, and spins for the rest. The margin is the
-/// 99th percentile of how late this thread woke up so far, and time to warm the caches, within bounds.
+/// A timer wakes a thread 15 to 90 µs late; a spinning thread sees its instant within 0.1 µs. So a thread sleeps until
+/// a *margin* before the instant, and spins for the rest. The margin is the 99th percentile of this thread's wake-up
+/// delays, plus time to warm the caches, within bounds.
 ///
-/// A real-time thread that never sleeps is cut off for 35 to 54 ms in every second, when the
-/// kernel's fair server gives the CPU to others. [`owes_sleep`](Self::owes_sleep) tells when less than
-/// [`ASLEEP_SHARE_PERCENT`] of the recent past was sleep; whoever owns the thread then gives its
-/// real-time priority up until it has slept.
+/// The kernel's fair server cuts off a real-time thread that never sleeps for 35 to 54 ms in every second.
+/// [`owes_sleep`](Self::owes_sleep) tells when less than [`ASLEEP_SHARE_PERCENT`] of the recent past was sleep; the
+/// thread's owner then gives its real-time priority up until it has slept.
 ///
 /// ```
 /// use chronodisk_engine::{Pace, Wait};
@@ -50,7 +49,7 @@ pub enum Wait {
         /// When the timer ends it.
         until: Nanos,
     },
-    /// Reading the clock and looking for what comes from outside.
+    /// Read the clock and poll for input.
     Spin {
         /// The instant waited for.
         until: Nanos,
@@ -76,7 +75,7 @@ impl Gap {
     }
 }
 
-/// What a thread did with its time.
+/// How a thread spent its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceStatistics {
     /// Time asleep.
@@ -119,11 +118,11 @@ const MARGIN_MIN: Nanos = Nanos::from_micros(250);
 const MARGIN_MAX: Nanos = Nanos::from_micros(400);
 /// A shorter sleep is not worth two switches of context.
 const SLEEP_MIN: Nanos = Nanos::from_micros(20);
-/// A turn of the spin loop, which reads a clock and looks at a socket, takes 0.5 to 2 µs, and a
-/// tick of the kernel's clock about as long; what takes longer was somebody else.
+/// A turn of the spin loop, which reads a clock and polls a socket, takes 0.5 to 2 µs, and a tick of the kernel's clock
+/// about as long. A longer turn means that another program had the CPU.
 const GAP_MIN: Nanos = Nanos::from_micros(8);
-/// Taking a lock, a step of a model and the system call of a reply take a few microseconds each with
-/// warm caches and some tens with cold ones. What takes longer than usual by this was somebody else.
+/// Taking a lock, a step of a model and the system call of a reply take a few microseconds each with warm caches and
+/// some tens with cold ones. An excess of this length means that another program had the CPU.
 pub(super) const WORK_GAP_MIN: Nanos = Nanos::from_micros(100);
 
 impl Pace {
@@ -158,16 +157,14 @@ impl Pace {
         self.oversleep.value().saturating_add(WARM_UP).max(MARGIN_MIN).min(MARGIN_MAX)
     }
 
-    /// How late a timer wakes this thread, by the median: about what it takes to notice anything
-    /// that happens while it sleeps.
+    /// Median delay of this thread's timer wake-ups: about the delay of any event that occurs while it sleeps.
     #[must_use]
     pub fn wake_latency(&self) -> Nanos {
         self.oversleep_median.value()
     }
 
-    /// The thread slept; `timer` is the instant at which a timer would have ended that at the latest,
-    /// if one was set. Whatever ended it: a thread that wakes up after its timer was kept from its CPU
-    /// for so long.
+    /// Records a sleep; `timer` is the latest instant at which a timer would have ended it, if one was set. A wake-up
+    /// after that instant is a gap, for any cause.
     pub fn slept(&mut self, from: Nanos, woke: Nanos, timer: Option<Nanos>) {
         let asleep = woke.saturating_sub(from);
         self.statistics.asleep += asleep;
@@ -183,8 +180,7 @@ impl Pace {
         self.oversleep_median.add(late);
     }
 
-    /// The spin loop came around at `now`. Returns the gap if the CPU was somebody else's since
-    /// the last turn.
+    /// Records a turn of the spin loop at `now`. Returns the gap if another program had the CPU since the last turn.
     pub fn spun(&mut self, now: Nanos) -> Option<Gap> {
         let last = self.last_spin.replace(now)?;
         let turn = now.saturating_sub(last);
@@ -203,8 +199,8 @@ impl Pace {
         self.last_spin = None;
     }
 
-    /// A wait ended at `from`, and with nothing else to do the thread has looked for what must leave
-    /// at `to`. Returns the gap if the CPU was somebody else's meanwhile.
+    /// Records a wait that ended at `from` and a look for due completions at `to`, without other work in between.
+    /// Returns the gap if another program had the CPU meanwhile.
     pub fn turned(&mut self, from: Nanos, to: Nanos) -> Option<Gap> {
         if to.saturating_sub(from) < WORK_GAP_MIN {
             return None;
@@ -214,7 +210,7 @@ impl Pace {
         Some(gap)
     }
 
-    /// The last stretch in which the CPU was somebody else's.
+    /// The last period in which another program had the CPU.
     #[must_use]
     pub fn last_gap(&self) -> Gap {
         self.gap
@@ -229,7 +225,7 @@ impl Pace {
             && self.window_asleep.as_nanos() * 100 < elapsed.as_nanos() * ASLEEP_SHARE_PERCENT
     }
 
-    /// What the thread did so far.
+    /// How the thread spent its time so far.
     #[must_use]
     pub fn statistics(&self) -> PaceStatistics {
         self.statistics

@@ -1,5 +1,5 @@
-//! The client's side of the protocol, sans-I/O: which commands wait for answers, and what must be said again after a
-//! connection was lost.
+//! The client's side of the protocol, sans-I/O: commands that wait for answers, and their repetition after a lost
+//! connection.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ struct Sent {
     frame: Vec<u8>,
 }
 
-/// What the server said.
+/// A message of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// It welcomes us; [`Client::unanswered_bytes`] must be sent now.
@@ -53,7 +53,7 @@ pub enum Heard {
     Answer {
         /// The command's number.
         sequence: u64,
-        /// What it says.
+        /// The answer.
         answer: Answer,
     },
     /// It refuses the greeting.
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Begins a connection: what to send first. What was received of an earlier one is forgotten.
+    /// Begins a connection and returns its first bytes. Input of an earlier connection is dropped.
     pub fn greet(&mut self) -> Vec<u8> {
         self.decoder = Decoder::default();
         self.greeting = Greeting::Said;
@@ -97,10 +97,10 @@ impl Client {
         self.unanswered.len() < UNANSWERED_MAX
     }
 
-    /// Numbers a command; returns its number and what to send.
+    /// Numbers a command; returns its number and the bytes to send.
     ///
     /// # Panics
-    /// If too many wait for their answers.
+    /// If too many commands wait for answers.
     pub fn send(&mut self, command: Command) -> (u64, &[u8]) {
         assert!(self.may_send(), "at most {UNANSWERED_MAX} commands wait for their answers");
         self.last_sequence += 1;
@@ -182,7 +182,7 @@ impl Client {
         let answered = self.last_sequence - self.unanswered.len() as u64;
         let resumes = self.session != SessionId::NEW;
         let knows_us = !resumes || welcome.session == self.session;
-        // What was answered was executed, and what was not said can't have been.
+        // An answered command was executed, and an unsent one can't have been.
         if !knows_us || !(answered..=self.last_sequence).contains(&welcome.executed) {
             return Err(ProtocolError::Order { expected: answered, actual: welcome.executed });
         }

@@ -1,5 +1,4 @@
-//! The connection to a model that is elsewhere: blocking, because whoever asks stands still anyway, and made again when
-//! it is lost.
+//! The connection to a remote model. It blocks, because its caller must wait anyway, and reconnects when it is lost.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +19,19 @@ pub trait Wire: Send {
     /// Waits for bytes; zero means that the other end has closed.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if none come within `timeout`, and what the host says.
+    /// [`io::ErrorKind::TimedOut`] if none come within `timeout`, or the host's error.
     fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize>;
 }
 
 /// Makes connections to one model.
 pub trait Connector: Send {
-    /// Who is at the other end, for messages.
+    /// Name of the other end, for messages.
     fn who(&self) -> &str;
 
     /// Connects.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn connect(&mut self) -> io::Result<Box<dyn Wire>>;
 
     /// Whether a session can go on over a new connection. A program's ends with the program.
@@ -60,7 +59,7 @@ impl Default for Patience {
     }
 }
 
-/// Tells the user what happens.
+/// Reports events to the user.
 pub type Tell = Box<dyn FnMut(&str) + Send>;
 
 /// A session with a model that is elsewhere. Once it failed, it fails for ever in the same way.
@@ -110,7 +109,7 @@ impl Link {
     /// Connects and begins a session.
     ///
     /// # Errors
-    /// If there is nobody, or nobody who speaks this version of the protocol.
+    /// If no server answers, or none with this version of the protocol.
     pub fn open(connector: Box<dyn Connector>, patience: Patience, tell: Tell) -> Result<Link, ModelFault> {
         Link::open_with_token(connector, None, patience, tell)
     }
@@ -118,7 +117,7 @@ impl Link {
     /// Connects to a server that has the same token, and begins a session.
     ///
     /// # Errors
-    /// If there is nobody, nobody who speaks this version of the protocol, or nobody with this token.
+    /// If no server answers, or none with this version of the protocol and this token.
     pub fn open_with_token(
         connector: Box<dyn Connector>,
         token: Option<Token>,
@@ -153,7 +152,7 @@ impl Link {
         self.statistics
     }
 
-    /// Who is at the other end.
+    /// Name of the other end.
     #[must_use]
     pub fn who(&self) -> &str {
         self.connector.who()
@@ -173,10 +172,10 @@ impl Link {
         if self.to_send.len() >= HELD_BACK_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Gives a command and waits for its answer.
+    /// Sends a command and waits for its answer.
     ///
     /// # Errors
-    /// If the link fails, or an earlier command was refused. What this one is refused for is an answer.
+    /// If the link fails, or an earlier command was refused. A refusal of this command is an answer.
     pub fn call(&mut self, command: Command) -> Result<Answer, ModelFault> {
         self.check()?;
         if !self.client.may_send() {
@@ -310,7 +309,7 @@ impl Link {
         Err(self.fail(FaultKind::Unreachable, format_args!("not reached again within {patience:?}: {reason}")))
     }
 
-    /// Connects, greets, and says again what was not answered.
+    /// Connects, greets, and repeats the unanswered commands.
     fn connect(&mut self) -> Result<(), Attempt> {
         let lost = |error: io::Error| Attempt::Lost(error.to_string());
         let mut wire = self.connector.connect().map_err(lost)?;
@@ -394,13 +393,13 @@ enum Attempt {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // A session that is not ended would be kept for a client that comes back; nobody waits for the answer.
+        // The server would keep an unended session for a client that reconnects. The answer is not awaited.
         if self.fault.is_none() && self.client.may_send() {
             let (_sequence, frame) = self.client.send(Command::End);
             self.to_send.extend_from_slice(frame);
             if let Some(wire) = &mut self.wire {
                 let sent = wire.send(&self.to_send);
-                // A program would find nobody to answer, and complain.
+                // A program would fail to write its answer to a closed pipe, and complain.
                 if sent.is_ok() && !self.connector.resumes() {
                     let _ = wire.receive(&mut self.buffer, GOODBYE);
                 }

@@ -1,8 +1,8 @@
-//! Models and bytes that are elsewhere, as a run sees them.
+//! Remote models and bytes, from a run's side.
 //!
 //! [`RemoteModel`] is the counterpart of a local model: the engine asks both the same questions, but this one can fail.
-//! It never asks for more than the next completions, so that whoever answers may be asked at any instant what is true
-//! then. [`RemoteStore`] keeps a device's bytes at an emulator server, over the same link.
+//! It asks for the next completions only, so that the server can answer for any instant. [`RemoteStore`] keeps a
+//! device's bytes at an emulator server, over the same link.
 
 mod client;
 mod link;
@@ -31,7 +31,7 @@ use crate::protocol::{
 };
 use link::lock;
 
-/// How a client shows who it is, and learns who the server is.
+/// A client's credentials, and those it expects of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The token that the server has as well.
@@ -40,7 +40,7 @@ pub struct Credentials {
     pub tls: Option<Arc<ClientConfig>>,
 }
 
-/// Files that a client can't use to show who it is.
+/// A file that can't serve as a credential.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -53,10 +53,10 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// The token that is in a file, and the certificates that are in a directory.
+    /// Reads the token from a file, and the certificates from a directory.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// The file and its problem.
     pub fn from_files(token: Option<&Path>, tls: Option<&Path>) -> Result<Credentials, CredentialsError> {
         Ok(Credentials { token: token.map(Token::from_file).transpose()?, tls: tls.map(client_tls).transpose()? })
     }
@@ -100,7 +100,7 @@ pub struct RemoteModel {
     statistics: ModelStatistics,
 }
 
-/// What is known of the next completions.
+/// Known part of the future.
 enum Next {
     /// Nothing: something arrived, or the last answer was used up.
     Unknown,
@@ -191,7 +191,7 @@ impl RemoteModel {
         if matches!(self.next, Next::Unknown) { self.ask(self.now) } else { Ok(()) }
     }
 
-    /// A request arrives now.
+    /// A request arrives at the present instant.
     ///
     /// # Errors
     /// If the model fails, or has too much outstanding.
@@ -233,7 +233,7 @@ impl RemoteModel {
                     return Ok(());
                 }
                 Next::Unknown => self.ask(limit)?,
-                // What is answered now completes by then, or is after it.
+                // The answer gives a completion by `limit`, or none before it.
                 Next::NotBefore(at) if *at <= limit => self.ask(limit)?,
                 Next::Nothing | Next::At(..) | Next::NotBefore(_) => {
                     self.now = limit;
@@ -258,13 +258,13 @@ impl RemoteModel {
         }
     }
 
-    /// The counters as they were last fetched, and those of the link.
+    /// The model's counters as last fetched, and the link's.
     #[must_use]
     pub fn statistics(&self) -> (&ModelStatistics, LinkStatistics) {
         (&self.statistics, lock(&self.link).statistics())
     }
 
-    /// Tells the counters as they were last fetched, and those of the link.
+    /// Reports the model's counters as last fetched, and the link's.
     pub fn probe(&self, sink: &mut dyn Probe) {
         for (name, value) in &self.statistics.model {
             // A unit in brackets came with the name.

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_proce
 
 use super::link::{Connector, Wire};
 
-/// Starts a program that is a model. Its standard error is ours, so that what it complains of is seen.
+/// Starts a model program. It inherits standard error, so that its messages are seen.
 #[derive(Debug)]
 pub struct ProgramConnector {
     command: String,
@@ -20,12 +20,12 @@ pub struct ProgramConnector {
     started: Option<Started>,
 }
 
-/// A program, the leader of a process group, and who ends the group should this process be killed.
+/// A program, the leader of a process group, and a guard that ends the group if this process is killed.
 #[derive(Debug)]
 struct Started {
     leader: Child,
     guard: Option<Child>,
-    /// The group was ended; its number may be somebody else's.
+    /// The group was ended; its number may be in use again.
     over: bool,
 }
 
@@ -57,7 +57,7 @@ impl Connector for ProgramConnector {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // It died before the call above; nobody waits for us.
+                // The parent died before the call above.
                 if libc::getppid() as u32 != parent {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
@@ -89,7 +89,8 @@ impl Connector for ProgramConnector {
     }
 }
 
-/// Waits for the end of its standard input, which is that of this process, and then ends the program's group.
+/// Starts a shell that waits for the end of its standard input, which lasts as long as this process, and then kills the
+/// program's group.
 fn guard(leader: &Child) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "read -r _; kill -KILL \"-$0\" 2>/dev/null # exec-guard"]).arg(leader.id().to_string());
@@ -99,7 +100,7 @@ fn guard(leader: &Child) -> io::Result<Child> {
 }
 
 impl Started {
-    /// How the program ended, if it does so in time; what it started is ended then, too.
+    /// Returns the program's exit status if it ends in time. Its group is ended then, too.
     fn ended_within(&mut self, most: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         while !self.has_ended() {
@@ -112,7 +113,7 @@ impl Started {
         self.leader.wait().ok()
     }
 
-    /// Whether the program has ended. It is not waited for here: until it is, nobody else gets its number.
+    /// Returns whether the program has ended. Does not reap it, so that its number is not reused.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(Pid::from_child(&self.leader)), options) {
@@ -122,9 +123,9 @@ impl Started {
         }
     }
 
-    /// Ends whatever the program has started and left in its group; the program is not waited for yet.
+    /// Kills all processes left in the program's group. Does not reap the program.
     fn end_group(&mut self) {
-        // First, so that it does not end a group whose number somebody else has by then.
+        // The guard goes first, so that it can't kill a group that reuses the number.
         if let Some(mut guard) = self.guard.take() {
             let _ = guard.kill();
             let _ = guard.wait();

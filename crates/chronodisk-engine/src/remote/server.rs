@@ -183,7 +183,7 @@ impl Wire for ServerWire {
 /// there.
 ///
 /// # Errors
-/// What is wrong with which file.
+/// The file and its problem.
 pub fn client_tls(directory: &Path) -> Result<Arc<ClientConfig>, ClientTlsError> {
     let wrong = |path: &Path, problem: &dyn std::fmt::Display| ClientTlsError {
         path: path.display().to_string(),
@@ -227,6 +227,6 @@ fn pem_of(path: &Path) -> Result<Vec<u8>, TextError> {
 pub struct ClientTlsError {
     /// The file, or the directory where no single file is at fault.
     pub path: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }

@@ -9,8 +9,8 @@ use super::link::{SharedLink, lock};
 use crate::fault::ModelFault;
 use crate::protocol::{Answer, CLEAR_BYTES_MAX, Clear, Command, DATA_BYTES_MAX, ErrorCode};
 
-/// Keeps bytes at the other end of a link. What fails there is an I/O error of the request; a link that failed shows
-/// at its model too.
+/// Keeps bytes at the other end of a link. A failure there is an I/O error of the request; a failed link also shows at
+/// its model.
 pub struct RemoteStore {
     link: SharedLink,
     capacity_bytes: u64,
@@ -52,7 +52,7 @@ impl RemoteStore {
     }
 }
 
-/// What was tried, for errors.
+/// The operation that was tried, for errors.
 #[derive(Clone, Copy)]
 struct Part {
     operation: FileOperation,
@@ -127,7 +127,7 @@ impl Store for RemoteStore {
         self.done(Command::Flush, part)
     }
 
-    /// What this machine keeps: nothing.
+    /// This machine stores no bytes.
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
         Ok(0)
     }

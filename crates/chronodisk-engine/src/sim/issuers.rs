@@ -8,7 +8,7 @@ use super::{SimulationError, Window, submit};
 use crate::port::ModelPort;
 use crate::step::LATEST_ARRIVAL;
 
-/// Who issues requests, with so many outstanding at most.
+/// A source of requests with a bound on the outstanding ones.
 pub trait Issuer {
     /// Requests outstanding at most, at least one.
     fn depth(&self) -> u32;

@@ -36,7 +36,7 @@ impl Host {
         Arc::new(Mutex::new(Host { session: None, executed_bytes: 0 }))
     }
 
-    /// What a restart does.
+    /// Effect of a restart.
     pub fn forget(&mut self) {
         self.session = None;
     }

@@ -9,11 +9,11 @@ use super::{Method, Problem, Searched, measured};
 use crate::FitError;
 use crate::sweep::Point;
 
-/// Requests of this size and more are left out together: whatever a drive does once a request is told by the small
-/// ones, and whatever it does for each byte by the large ones.
+/// Requests of this size and above are left out together: small requests determine a drive's costs per request, large
+/// ones its costs per byte.
 pub const LARGE_BYTES: u64 = 32 << 10;
 
-/// Depths from here on are left out together: there queues are what takes time.
+/// Depths from here on are left out together: queueing dominates there.
 pub const DEEP: u32 = 32;
 
 /// Points that are left out together.
@@ -34,9 +34,8 @@ pub struct CrossValidation {
 }
 
 impl CrossValidation {
-    /// One figure for all parts, by which structures are compared: the mean over all left-out rows of the error of the
-    /// mean latency against 4 % and that of the 99th percentile against 10 %, half each. `None` if nothing was left
-    /// out.
+    /// Score of all parts, for comparing structures: the mean over all left-out rows of the error of the mean latency
+    /// against 4 % and that of the 99th percentile against 10 %, half each. `None` if nothing was left out.
     #[must_use]
     pub fn score(&self) -> Option<f64> {
         const MEAN_AIM_PERCENT: f64 = 4.0;
@@ -63,12 +62,11 @@ fn weighted(errors: &[SetError], of: fn(&SetError) -> Option<f64>) -> Option<f64
 
 impl Problem {
     /// Fits once without each set, once without requests of [`LARGE_BYTES`] and more, and once without depths of
-    /// [`DEEP`] and more; where there is a single set of small requests at small depths, once without each depth. The
-    /// errors are those of the points that the fit did not see. A part without which nothing is left, or that equals an
-    /// earlier one, is passed over.
+    /// [`DEEP`] and more; with a single set of small requests at small depths, once without each depth. The errors are
+    /// those of the left-out points. Skips a part that would leave no points, or that equals an earlier one.
     ///
     /// # Errors
-    /// A profile or a point that can't be simulated.
+    /// If a profile or a point can't be simulated.
     pub fn cross_validate(&self, method: &Method<'_>) -> Result<CrossValidation, FitError> {
         let fitted: Vec<&Point> =
             self.points.iter().filter(|point| point.1 == PointUse::Fitted).map(|point| &point.0).collect();

@@ -15,12 +15,12 @@ pub const DEVICE_REQUEST_BYTES_MAX: u32 = REQUEST_BYTES_MAX / 2;
 /// a regular file, too.
 pub const FILE_ROOT_MODE: &str = "100000";
 
-/// The file whose bytes are those of the device.
+/// The file with the device's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseFile {
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Smallest block in bytes, of which each request has a whole number: a power of two, 512 or more.
+    /// Smallest block in bytes; each request is a whole number of them. A power of two, at least 512.
     pub block_bytes_min: u32,
     /// Preferred block in bytes (`st_blksize`).
     pub block_bytes_preferred: u32,
@@ -31,7 +31,7 @@ pub struct FuseFile {
 }
 
 impl FuseFile {
-    /// Checks what the fields promise; `store_bytes` is the size of the device's store.
+    /// Checks the fields; `store_bytes` is the size of the device's store.
     pub(crate) fn check(&self, store_bytes: u64) -> Result<(), &'static str> {
         let block_bytes = self.block_bytes_min;
         if !block_bytes.is_power_of_two() || u64::from(block_bytes) < SECTOR_BYTES {

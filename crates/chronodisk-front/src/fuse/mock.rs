@@ -1,7 +1,7 @@
-//! The kernel's side of the protocol, as much of it as tests and fuzzers need, without `/dev/fuse`.
+//! The kernel's side of the protocol for tests and fuzzers, without `/dev/fuse`.
 //!
-//! [`MockKernel`] encodes messages, also wrong ones, and hands them to a session. It takes replies as
-//! `fuse_dev_do_write` and `copy_out_args` of Linux's `fs/fuse/dev.c` do, and panics at what those refuse.
+//! [`MockKernel`] encodes messages, also wrong ones, and passes them to a session. It takes replies as
+//! `fuse_dev_do_write` and `copy_out_args` of Linux's `fs/fuse/dev.c` do, and panics at replies that these refuse.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -29,12 +29,12 @@ pub struct MockKernel {
     next_unique: u64,
 }
 
-/// What was answered.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MockReply {
     /// Zero, or an error as a negative number.
     pub error: i32,
-    /// What follows the header.
+    /// Bytes after the header.
     pub body: Vec<u8>,
 }
 
@@ -148,7 +148,7 @@ impl MockKernel {
         self.session.received(message.len());
         match self.session.next_event() {
             Some(FuseEvent::Request(request)) => {
-                // What fails is told to the kernel.
+                // Failures are reported to the kernel.
                 let _ = self.session.execute(request.slot, &mut *self.store);
                 self.outstanding.push(request);
             }
@@ -187,7 +187,7 @@ impl MockKernel {
     /// Takes replies as the kernel does.
     ///
     /// # Panics
-    /// At what the kernel refuses.
+    /// At replies that the kernel refuses.
     pub fn receive(&mut self) {
         while self.session.has_output() {
             let mut slices = [IoSlice::new(&[]); 3];
@@ -216,7 +216,7 @@ impl MockKernel {
     }
 }
 
-/// `fuse_in_header` and what follows it.
+/// `fuse_in_header` and its body.
 #[must_use]
 pub fn message(operation: u32, unique: u64, nodeid: u64, body: &[u8]) -> Vec<u8> {
     let len = IN_HEADER_BYTES + body.len();

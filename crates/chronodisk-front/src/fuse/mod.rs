@@ -1,25 +1,24 @@
 //! The device as the one file of a FUSE file system. A loop device makes a native block device of it.
 //!
 //! The protocol is that of Linux's `/dev/fuse` (`include/uapi/linux/fuse.h`, and `Documentation/filesystems/fuse.rst`
-//! of the kernel), version 7. The root of the file system is a regular file ([`FILE_ROOT_MODE`]) whose size is the
-//! device's capacity. It is read and written past the page cache, many requests at a time. Holes and zeroed ranges
-//! become discards and writes of zeros. Everything that a disk has no use for, such as names, attributes to be changed
-//! and locks, is answered with `ENOSYS`.
+//! of the kernel), version 7. The root of the file system is a regular file ([`FILE_ROOT_MODE`]) of the device's
+//! capacity. It is read and written past the page cache, many requests at a time. Holes and zeroed ranges become
+//! discards and writes of zeros. Operations without a meaning for a disk, such as names, changes of attributes and
+//! locks, are answered with `ENOSYS`.
 //!
 //! # A loop device on the file
 //!
-//! - The kernel knows the file's size once somebody has asked for its attributes, as fstat(2) does; a loop device that
-//!   is configured before has no size.
-//! - With direct I/O (`LO_FLAGS_DIRECT_IO`) each of its requests becomes one of ours, if its requests are not longer
-//!   than [`DEVICE_REQUEST_BYTES_MAX`] (`queue/max_sectors_kb`) and its logical block is
-//!   [`FuseFile::block_bytes_min`].
-//! - A flush becomes `FSYNC`. A discard becomes a hole, and so does a write of zeros that permits the device to give
-//!   the space back (`REQ_OP_WRITE_ZEROES` without `REQ_NOUNMAP`): both are discards here, and both read as zeros.
+//! - The kernel learns the file's size at the first request for its attributes, as by fstat(2); a loop device
+//!   configured before that has no size.
+//! - With direct I/O (`LO_FLAGS_DIRECT_IO`) each of its requests becomes one FUSE request, if it is not longer than
+//!   [`DEVICE_REQUEST_BYTES_MAX`] (`queue/max_sectors_kb`) and the logical block is [`FuseFile::block_bytes_min`].
+//! - A flush becomes `FSYNC`. A discard becomes a hole, and so does a write of zeros that permits deallocation
+//!   (`REQ_OP_WRITE_ZEROES` without `REQ_NOUNMAP`): both are discards here, and both read as zeros.
 //!
 //! # The session
 //!
 //! [`FuseSession`] is the connection without its descriptor: messages in, requests out, completions in, replies out.
-//! The kernel's side is trusted with nothing: every length and range is checked.
+//! The kernel's side is not trusted: every length and range is checked.
 //!
 //! ```
 //! use chronodisk_front::fuse::{FuseEvent, FuseFile, FuseSession};

@@ -16,12 +16,12 @@ use crate::buffer_pool::BufferPool;
 
 /// The kernel's connection without its descriptor.
 ///
-/// The owner of the descriptor turns this wheel: one message is read into [`receive_room`](Self::receive_room) and
-/// [`received`](Self::received); [`next_event`](Self::next_event) is asked; a request is [executed](Self::execute) at
-/// once and [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is written with one call
+/// The descriptor's owner runs this loop: one message is read into [`receive_room`](Self::receive_room) and reported by
+/// [`received`](Self::received); [`next_event`](Self::next_event) is called; a request is [executed](Self::execute) at
+/// once and [completed](Self::complete) when it is due; the output of [`gather`](Self::gather) is written with one call
 /// and [acknowledged](Self::sent). While [`wants_input`](Self::wants_input) is false no message is read.
 ///
-/// With the same number of requests under way and of the same sizes as before nothing is allocated.
+/// With a stable number and size of requests no memory is allocated.
 #[derive(Debug)]
 pub struct FuseSession {
     file: FuseFile,
@@ -54,7 +54,7 @@ pub enum FuseEvent {
 pub struct FuseRequest {
     /// Names it towards the session, as long as it is outstanding; below [`IN_FLIGHT_COUNT_MAX`].
     pub slot: u32,
-    /// What to do.
+    /// The command.
     pub command: FuseCommand,
     /// First byte; zero for a flush.
     pub offset_bytes: u64,
@@ -62,7 +62,7 @@ pub struct FuseRequest {
     pub len_bytes: u64,
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FuseCommand {
     /// Data from the device.
@@ -90,7 +90,7 @@ impl FuseCommand {
 }
 
 impl FuseRequest {
-    /// What the device is asked to do.
+    /// The device's request.
     #[must_use]
     pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Request {
         Request {
@@ -121,7 +121,7 @@ struct Slot {
     /// `None` once it was completed.
     request: Option<FuseRequest>,
     unique: u64,
-    /// What the request counts for in `in_flight_bytes`.
+    /// The request's share of `in_flight_bytes`.
     claimed_bytes: u64,
     /// Room for the data of a read.
     buffer: Box<[u8]>,
@@ -165,7 +165,7 @@ const RANGE_BYTES_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES;
 /// Replies that wait to be sent, besides those to requests of the device.
 const REPLIES_MAX: usize = 2 * IN_FLIGHT_COUNT_MAX;
 
-/// What becomes of a message.
+/// Answer to a message.
 enum Answer {
     Silence,
     Body(Body),
@@ -187,7 +187,7 @@ impl FuseSession {
             free: Vec::new(),
             outstanding: 0,
             in_flight_bytes: 0,
-            // The kernel bounds its requests, and they must not wait for those of other clients.
+            // The kernel bounds its requests, and they must not wait for other clients' memory.
             pool: BufferPool::new(&Arc::default(), IN_FLIGHT_BYTES_MAX as usize),
             replies: VecDeque::new(),
             refused_requests: 0,
@@ -220,10 +220,10 @@ impl FuseSession {
         self.message_len = Some(len);
     }
 
-    /// What the message asks for, if that is not answered already.
+    /// The request of the message, unless the message is answered already.
     pub fn next_event(&mut self) -> Option<FuseEvent> {
         let len = self.message_len.take()?;
-        // Without a header there is nobody to answer, and a reply to number 0 would be a notification.
+        // Without a valid header no reply is possible, and a reply to number 0 would be a notification.
         let header = InHeader::decode(&self.message[..len]).filter(|header| header.unique != 0)?;
         let answer = match header.len as usize == len {
             true => self.answer(&header, len),
@@ -414,12 +414,12 @@ impl FuseSession {
         self.message.get(begin..begin + request.len_bytes as usize)
     }
 
-    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when the request is told.
-    /// If it fails, [`complete`](Self::complete) tells the kernel so.
+    /// Performs a request on `store`, and keeps the data read. Call it once per request, when the event is returned.
+    /// After a failure [`complete`](Self::complete) reports it to the kernel.
     ///
     /// # Errors
-    /// Those of the store; the request stays outstanding. A store that answers [`StoreError::WouldWait`] has not
-    /// failed: the caller asks again.
+    /// Those of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
+    /// again.
     pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
         let gone = |what: &str| StoreError::Damaged { what: what.to_owned() };
         let request = self.request(slot).ok_or_else(|| gone("a request that is not outstanding"))?;
@@ -465,7 +465,7 @@ impl FuseSession {
         Some(std::mem::take(&mut self.slots[slot as usize].buffer))
     }
 
-    /// Gives back what was lent.
+    /// Returns a lent buffer.
     pub(crate) fn give_back(&mut self, slot: u32, buffer: Box<[u8]>, has_data: bool) {
         match self.request(slot) {
             Some(_) => {
@@ -476,7 +476,7 @@ impl FuseSession {
         }
     }
 
-    /// A store failed at what an outstanding request asks for; [`complete`](Self::complete) tells the kernel so.
+    /// Records the failure of a store at an outstanding request; [`complete`](Self::complete) reports it to the kernel.
     pub fn failed(&mut self, slot: u32, error: &StoreError) {
         if self.request(slot).is_some() {
             self.slots[slot as usize].failure = Some(store_failure(error));
@@ -524,7 +524,7 @@ impl FuseSession {
         3
     }
 
-    /// The reply that [`gather`](Self::gather) showed was sent, or nobody wants it.
+    /// Acknowledges that the reply of [`gather`](Self::gather) was sent, or that the kernel dropped its request.
     pub fn sent(&mut self) {
         if let Some(Reply { data: Some((slot, _)), .. }) = self.replies.pop_front() {
             self.free(slot);

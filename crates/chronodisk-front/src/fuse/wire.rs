@@ -31,7 +31,7 @@ pub mod opcode {
     pub const STATFS: u32 = 17;
     /// `FUSE_RELEASE`: the last close of an open file.
     pub const RELEASE: u32 = 18;
-    /// `FUSE_FSYNC`: what was written shall be kept.
+    /// `FUSE_FSYNC`: makes written data durable.
     pub const FSYNC: u32 = 20;
     /// `FUSE_FLUSH`: a close of an open file.
     pub const FLUSH: u32 = 25;
@@ -175,8 +175,8 @@ impl Body {
     }
 }
 
-/// `fuse_in_header`: before every message from the kernel. The issuer's identity is not looked at: who may open the
-/// file is for the mount to say.
+/// `fuse_in_header`: precedes every message from the kernel. The issuer's identity is ignored: the mount decides on
+/// access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InHeader {
     /// Size of the whole message in bytes.
@@ -237,7 +237,7 @@ pub struct InitIn {
     pub minor: u32,
     /// Largest read-ahead in bytes.
     pub max_readahead: u32,
-    /// What the kernel offers ([`init_flag`]).
+    /// Flags offered by the kernel ([`init_flag`]).
     pub flags: u32,
 }
 
@@ -257,7 +257,7 @@ pub struct InitOut {
     pub minor: u32,
     /// Largest read-ahead in bytes.
     pub max_readahead: u32,
-    /// What of the offered is used ([`init_flag`]).
+    /// Flags accepted ([`init_flag`]).
     pub flags: u32,
     /// Most asynchronous requests at a time; the kernel's default is 12.
     pub max_background: u16,

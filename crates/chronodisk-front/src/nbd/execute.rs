@@ -16,7 +16,7 @@ const EXTENT_BYTES: usize = 8;
 const HOLE_QUERY_BYTES_MIN: u32 = 64 << 10;
 /// A hole shorter than this is sent as zeros, because a chunk of its own costs more.
 const HOLE_BYTES_MIN: u64 = 4 << 10;
-/// Most pieces of one read; what is left goes out as data.
+/// Most pieces of one read; the rest is sent as data.
 const PIECE_COUNT_MAX: usize = 16;
 
 /// Bytes of read data that a request holds until its reply was sent.
@@ -105,7 +105,7 @@ fn data_mut(slots: &mut Slots, key: RequestKey, len: usize) -> &mut [u8] {
     slots.data_mut(key, len).expect("the caller found the request outstanding")
 }
 
-/// Reads what takes space; the rest goes out as holes.
+/// Reads allocated ranges; the rest is sent as holes.
 fn read_pieces(request: &NbdRequest, slots: &mut Slots, store: &mut dyn Store) -> Result<(), StoreError> {
     let len = request.len_bytes as usize;
     data_mut(slots, request.key, len);

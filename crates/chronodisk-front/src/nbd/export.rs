@@ -1,4 +1,4 @@
-//! What a server offers.
+//! Exports of a server.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::wire::{PAYLOAD_BYTES_DEFAULT, STRING_BYTES_MAX, UNFRAGMENTED_BYTES_MIN, transmission_flag as flag};
 
-/// A device as clients see it.
+/// A device as seen by clients.
 ///
-/// Flush, FUA and cache are always offered, allocation information to whoever negotiates it.
+/// Flush, FUA and cache are always offered, allocation information to clients that negotiate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// What a client asks for; the empty name stands for the first export.
+    /// The name that a client requests; the empty name is the first export.
     pub name: String,
     /// For people; may be empty.
     pub description: String,
@@ -25,9 +25,9 @@ pub struct Export {
     /// Longest read or write in bytes: at least 65,536 and a multiple of `block_bytes_min`.
     /// Clients that do not ask assume 32 MiB.
     pub payload_bytes_max: u32,
-    /// Refuse whatever would change the contents.
+    /// Refuse operations that would change the contents.
     pub read_only: bool,
-    /// A disk that turns.
+    /// A rotating disk.
     pub rotational: bool,
     /// Several connections see one another's writes, and a flush on one covers all of them.
     pub multi_conn: bool,
@@ -109,11 +109,11 @@ impl Export {
 pub struct ExportError {
     /// Its name, or as much of it as tells it.
     pub name: String,
-    /// What is wrong.
+    /// The problem.
     pub kind: ExportErrorKind,
 }
 
-/// What can be wrong with an export.
+/// Problems of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportErrorKind {
@@ -169,7 +169,7 @@ impl Tls {
     }
 }
 
-/// What all connections of a server share: the exports and how they are protected.
+/// Common part of a server's connections: the exports and their protection.
 #[derive(Clone, Debug)]
 pub struct ServerOffer {
     exports: Vec<Export>,

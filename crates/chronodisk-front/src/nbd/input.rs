@@ -8,8 +8,8 @@ use crate::memory::{Claim, MemoryLimit};
 
 /// A buffer that is filled at its end and emptied at its front.
 ///
-/// It grows with the bytes that really came, to what one message needs or a client sends at once, and stays so until
-/// [`release`](Self::release): after warming up nothing is allocated.
+/// It grows with received bytes, to the size of one message or one send of the client, and keeps it until
+/// [`release`](Self::release): in the steady state no memory is allocated.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct ReceiveBuffer {
     claim: Claim,
 }
 
-/// What came, on its own, and its claim on memory.
+/// Received bytes without the buffer, and their claim on memory.
 #[derive(Debug)]
 pub(crate) struct Detached {
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ impl AsRef<[u8]> for Detached {
 
 /// Room at first: for 32 requests without data, and for all that most clients send.
 pub(crate) const RECEIVE_BYTES_MIN: usize = 4 << 10;
-/// Room for a client that sends much at once, whatever the size of its messages.
+/// Room for a client that sends many bytes at once, in messages of any size.
 pub(crate) const RECEIVE_BYTES_BASE: usize = 256 << 10;
 /// A part of the buffer: less room at the end is not worth a receive.
 const ROOM_PART: usize = 4;
@@ -48,7 +48,7 @@ impl ReceiveBuffer {
         ReceiveBuffer { bytes: Vec::new(), filled: 0..0, was_full: false, claim: Claim::new(limit) }
     }
 
-    /// What came and was not consumed.
+    /// Received bytes that were not consumed.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[self.filled.clone()]
     }
@@ -73,7 +73,7 @@ impl ReceiveBuffer {
             self.filled = 0..have;
             let base = if more { self.bytes.len() * 2 } else { RECEIVE_BYTES_MIN };
             if more || self.bytes.len() - have < missing {
-                // At most double what came, so that a length alone takes no memory.
+                // At most double the received bytes, so that a claimed length alone takes no memory.
                 let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(base);
                 self.grow(wanted);
             }
@@ -84,7 +84,7 @@ impl ReceiveBuffer {
     fn grow(&mut self, wanted: usize) {
         if wanted > self.bytes.len() {
             self.claim.grow_to(wanted as u64);
-            // Exactly: what is doubled here is not to be doubled again.
+            // `reserve_exact`, since the length was already doubled here.
             self.bytes.reserve_exact(wanted - self.bytes.len());
             self.bytes.resize(wanted, 0);
         }
@@ -109,8 +109,8 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Forgets the first bytes; what they were is told as a place for [`at`](Self::at), which
-    /// holds until [`room`](Self::room) is asked for.
+    /// Consumes the first bytes; returns their place for [`at`](Self::at), valid until the next call of
+    /// [`room`](Self::room).
     pub fn consume(&mut self, len: usize) -> Range<usize> {
         assert!(len <= self.filled.len(), "fewer bytes came");
         let consumed = self.filled.start..self.filled.start + len;
@@ -132,7 +132,7 @@ impl ReceiveBuffer {
             return Detached { bytes: self.bytes[place.clone()].to_vec(), place: 0..place.len(), _claim: claim };
         }
         let mut fresh = ReceiveBuffer::new(self.claim.limit());
-        // The next message is probably as long. Zeroed memory that nobody touched costs nothing.
+        // The next message probably has the same length. Untouched zeroed memory costs nothing.
         if fresh.claim.try_grow_to(self.bytes.len() as u64) {
             fresh.bytes = vec![0; self.bytes.len()];
         }

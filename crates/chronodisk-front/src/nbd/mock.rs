@@ -27,7 +27,7 @@ pub struct MockClient {
     pub outstanding: Vec<NbdRequest>,
     /// Events other than requests.
     pub events: Vec<Event>,
-    /// What the session said and nobody took.
+    /// Output of the session that was not taken.
     pub said: Vec<u8>,
     /// Bytes handed over at once.
     pub piece_bytes: usize,
@@ -76,7 +76,7 @@ impl MockClient {
         bytes.len() - rest.len()
     }
 
-    /// Takes what the session has to tell.
+    /// Takes the session's events.
     pub fn take_events(&mut self) {
         while let Some(event) = self.session.next_event() {
             match event {
@@ -89,7 +89,7 @@ impl MockClient {
         }
     }
 
-    /// Completes everything that is outstanding, and what arrives because of that.
+    /// Completes all outstanding requests, and the arrivals that follow.
     pub fn complete_all(&mut self) {
         loop {
             for request in std::mem::take(&mut self.outstanding) {
@@ -183,7 +183,7 @@ pub struct RequestBytes<'a> {
     pub offset_bytes: u64,
     /// Length in bytes.
     pub len_bytes: u32,
-    /// What follows the header.
+    /// Bytes after the header.
     pub data: &'a [u8],
 }
 
@@ -216,7 +216,7 @@ pub enum Reply {
         cookie: u64,
         /// Zero for success.
         error: u32,
-        /// What was read.
+        /// Data read.
         data: Vec<u8>,
     },
     /// A chunk of a structured reply.
@@ -225,12 +225,12 @@ pub enum Reply {
         cookie: u64,
         /// Whether it is the last one.
         done: bool,
-        /// What it says.
+        /// Its content.
         content: Content,
     },
 }
 
-/// What a chunk says.
+/// Content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Nothing.
@@ -270,11 +270,11 @@ impl Reply {
         }
     }
 
-    /// Takes a reply off the front; `None` if there is no whole one. Simple replies to reads are
-    /// as long as `read_bytes` says for their cookie.
+    /// Decodes a reply at the front; `None` if it is incomplete. Simple replies to reads have the length that
+    /// `read_bytes` gives for their cookie.
     ///
     /// # Errors
-    /// What the protocol does not allow.
+    /// A violation of the protocol.
     pub fn decode(bytes: &[u8], read_bytes: &BTreeMap<u64, usize>) -> Result<Option<(Reply, usize)>, String> {
         let mut fields = Fields(bytes);
         let reply = match fields.u32() {
@@ -304,10 +304,10 @@ impl Reply {
         Ok(Some((reply, bytes.len() - fields.0.len())))
     }
 
-    /// Takes replies that fill `bytes`.
+    /// Decodes replies that fill `bytes`.
     ///
     /// # Errors
-    /// What the protocol does not allow.
+    /// A violation of the protocol.
     pub fn decode_all(bytes: &[u8], read_bytes: &BTreeMap<u64, usize>) -> Result<Vec<Reply>, String> {
         let mut replies = Vec::new();
         let mut rest = bytes;
@@ -360,7 +360,7 @@ pub struct OptionReply {
     pub option: u32,
     /// A number of [`option_reply`](super::wire::option_reply).
     pub kind: u32,
-    /// What it says.
+    /// Its data.
     pub data: Vec<u8>,
 }
 

@@ -1,14 +1,12 @@
-//! The network block device protocol, the server's side.
+//! The network block device protocol, server side.
 //!
-//! [`NbdSession`] is one client's connection without its socket: bytes in, requests out,
-//! completions in, bytes out. It knows nothing of time, threads or sockets, and what a client
-//! sends can't make it panic or grow without bound.
+//! [`NbdSession`] is one client's connection without its socket: bytes in, requests out, completions in, bytes out. It
+//! uses no clock, thread or socket. No input of a client makes it panic or grow without bound.
 //!
-//! Spoken is what the protocol's description
-//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>) calls fixed newstyle:
-//! all options but extended headers, structured replies with holes, `base:allocation`, TLS with
-//! certificates. Left out are the oldstyle handshake, extended (64-bit) headers, `NBD_CMD_RESIZE`
-//! and metadata contexts other than `base:allocation`.
+//! It speaks the protocol's fixed newstyle (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>): all
+//! options but extended headers, structured replies with holes, `base:allocation`, TLS with certificates. Not supported
+//! are the oldstyle handshake, extended (64-bit) headers, `NBD_CMD_RESIZE` and metadata contexts other than
+//! `base:allocation`.
 //!
 //! ```
 //! use std::io::{IoSlice, Read, Write};

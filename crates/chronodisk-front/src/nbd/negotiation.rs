@@ -1,6 +1,6 @@
 //! Option haggling: from the client's flags to an export.
 //!
-//! Each option is answered from its data and what was agreed on before; nothing here waits.
+//! Each option is answered from its data and earlier agreements; no step blocks.
 
 use super::export::{Export, ServerOffer, Tls};
 use super::output::Output;
@@ -12,7 +12,7 @@ use super::wire::{
     option_reply as reply,
 };
 
-/// What was agreed on so far.
+/// Agreements so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Negotiation {
     fixed_newstyle: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Negotiation {
     tls: bool,
 }
 
-/// What follows from an option.
+/// Result of an option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// More options.
@@ -60,14 +60,14 @@ impl Negotiation {
         Step::Continue
     }
 
-    /// Forgets what was said in the open: it could have been anybody. "TLS support".
+    /// Drops all agreements made in plain text, which could be forged. "TLS support".
     pub fn tls_started(&mut self) {
         self.tls = true;
         self.structured = false;
         self.allocation_export = None;
     }
 
-    /// What holds for requests to `export`.
+    /// Agreements that apply to requests to `export`.
     pub fn negotiated(&self, export: usize) -> Negotiated {
         let allocation = self.structured && self.allocation_export == Some(export);
         Negotiated { structured: self.structured, allocation }
@@ -242,7 +242,7 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     fields.is_empty().then_some((name, wanted))
 }
 
-/// What a list of queries asks for.
+/// Contexts requested by a list of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Query {
     any: bool,

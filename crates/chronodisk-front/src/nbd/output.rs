@@ -51,7 +51,7 @@ impl Output {
         self.heads.len() - self.heads_sent
     }
 
-    /// Points `slices` to what comes next, as far as they reach; returns how many are in use.
+    /// Points `slices` to the next output, as far as they reach; returns the number used.
     pub fn gather<'a>(&'a self, data: impl Fn(u32) -> &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
         let mut heads = &self.heads[self.heads_sent..];
         let mut count = 0;

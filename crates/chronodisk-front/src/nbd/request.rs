@@ -35,7 +35,7 @@ impl RequestKey {
     }
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Data from the device.
@@ -96,7 +96,7 @@ pub struct NbdRequest {
     pub key: RequestKey,
     /// Names it towards the client.
     pub cookie: u64,
-    /// What to do.
+    /// The command.
     pub command: Command,
     /// First byte; zero for a flush.
     pub offset_bytes: u64,
@@ -115,10 +115,10 @@ pub struct NbdRequest {
 }
 
 impl NbdRequest {
-    /// What the device is asked to do, by an issuer (a connection, say) on a hardware queue;
-    /// `None` for allocation information, which takes no time on a device.
+    /// The device's request, by an issuer (such as a connection) on a hardware queue. `None` for allocation
+    /// information, which takes no time on a device.
     ///
-    /// A cache request is a read whose data nobody gets.
+    /// A cache request is a read without a transfer of its data.
     #[must_use]
     pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Option<Request> {
         let op = match self.command {
@@ -246,7 +246,7 @@ impl Header {
     }
 }
 
-/// What was agreed on beyond the export.
+/// Agreements beyond the export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Negotiated {
     pub structured: bool,

@@ -23,19 +23,16 @@ use crate::memory::{MemoryLimit, Shortage};
 
 /// A client's connection without its socket.
 ///
-/// The owner of the socket turns this wheel: what was received goes in through
-/// [`receive_room`](Self::receive_room) and [`received`](Self::received);
-/// [`next_event`](Self::next_event) is asked until it has nothing more to tell; each request it
-/// tells is [executed](Self::execute) at once, in the order told, and
-/// [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is sent and
-/// [acknowledged](Self::sent). Both completing and sending can make room for events that waited,
-/// so ask for events after them, too.
+/// The socket's owner runs this loop: received bytes go in through [`receive_room`](Self::receive_room) and
+/// [`received`](Self::received). [`next_event`](Self::next_event) is called until it returns nothing. Each request from
+/// it is [executed](Self::execute) at once, in order, and [completed](Self::complete) when it is due. The output of
+/// [`gather`](Self::gather) is sent and [acknowledged](Self::sent). Completing and sending can both make room for
+/// waiting events, so ask for events after them, too.
 ///
 /// A session holds at most [`IN_FLIGHT_COUNT_MAX`](super::IN_FLIGHT_COUNT_MAX) requests,
-/// [`IN_FLIGHT_BYTES_MAX`](super::IN_FLIGHT_BYTES_MAX) of read data (a single larger request
-/// excepted), as much memory again for reuse, and one request's payload; a client that asks for
-/// more waits in the socket. How many sessions there are is for their owner to bound. With the
-/// same number of requests under way and of the same sizes as before nothing is allocated.
+/// [`IN_FLIGHT_BYTES_MAX`](super::IN_FLIGHT_BYTES_MAX) of read data (a single larger request excepted), the same amount
+/// of memory for reuse, and one request's payload. Further requests of a client wait in the socket. The owner bounds
+/// the number of sessions. With a stable number and size of requests no memory is allocated.
 #[derive(Debug)]
 pub struct NbdSession {
     offer: Arc<ServerOffer>,
@@ -75,8 +72,8 @@ pub enum Event {
     },
     /// A request arrived.
     Request(NbdRequest),
-    /// Nothing more arrives. What is outstanding is still answered unless the protocol was
-    /// violated; the connection can be closed once [`NbdSession::is_finished`].
+    /// Nothing more arrives. Outstanding requests are still answered unless the protocol was violated. The connection
+    /// can be closed once [`NbdSession::is_finished`].
     Closing(Reason),
 }
 
@@ -104,11 +101,11 @@ pub enum Reason {
     Violation(#[from] Violation),
 }
 
-/// What a client did that ends its connection.
+/// A client's violation that ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A flag in the answer to the greeting that nobody knows.
+    /// An unknown flag in the answer to the greeting.
     #[error("unknown client flags")]
     ClientFlags,
     /// An option without its magic number.
@@ -174,12 +171,12 @@ enum Phase {
     Transmission,
     /// No more is read.
     Ended {
-        /// What is outstanding is not answered.
+        /// Outstanding requests are not answered.
         hard: bool,
     },
 }
 
-/// Bytes that are not looked at, and what is answered after them.
+/// Bytes to skip, and the answer after them.
 #[derive(Clone, Copy, Debug)]
 struct Skip {
     left_bytes: u32,
@@ -199,7 +196,7 @@ const PAYLOAD_SKIP_BYTES_MAX: u32 = 64 << 20;
 /// Heads of replies that wait for a client which does not read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What a look at the input gave.
+/// Result of examining the input.
 enum Look {
     Event(Event),
     Again,
@@ -245,8 +242,7 @@ impl NbdSession {
         }
     }
 
-    /// Room for what the client sends next; never empty. The data of the latest write are gone
-    /// after this.
+    /// Buffer for the client's next bytes; never empty. Invalidates the data of the latest write.
     pub fn receive_room(&mut self) -> &mut [u8] {
         self.payload = None;
         match &mut self.tls {
@@ -277,7 +273,7 @@ impl NbdSession {
         !self.blocked && !self.has_ended()
     }
 
-    /// What the client did next, as far as that was received.
+    /// The client's next event in the received bytes.
     pub fn next_event(&mut self) -> Option<Event> {
         self.payload = None;
         self.shortage = None;
@@ -326,7 +322,7 @@ impl NbdSession {
         if request.command == Command::Read { self.slots.lend(key) } else { None }
     }
 
-    /// Gives back what was lent, with so many bytes of data, if there are any.
+    /// Returns a lent buffer, with the length of its data if there are any.
     pub(crate) fn give_back(&mut self, key: RequestKey, buffer: Box<[u8]>, data_len: Option<usize>) {
         self.slots.give_back(key, buffer, data_len);
     }
@@ -341,12 +337,12 @@ impl NbdSession {
         self.slots.data_mut(key, request.len_bytes as usize)
     }
 
-    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when
-    /// the request is told. If it fails, [`complete`](Self::complete) tells the client so.
+    /// Performs a request on `store`, and keeps the data read. Call it once per request, when the event is returned.
+    /// After a failure [`complete`](Self::complete) reports it to the client.
     ///
-    /// A store that answers [`WouldWait`](chronodisk_store::StoreError::WouldWait) has not failed:
-    /// the caller does what was asked for by itself, with [`payload`](Self::payload) and
-    /// [`read_data_mut`](Self::read_data_mut), or reports that it [failed](Self::failed).
+    /// [`WouldWait`](chronodisk_store::StoreError::WouldWait) is no failure of the store: the caller performs the
+    /// request itself, with [`payload`](Self::payload) and [`read_data_mut`](Self::read_data_mut), or reports that it
+    /// [failed](Self::failed).
     ///
     /// # Errors
     /// [`ExecuteError`]; the request stays outstanding.
@@ -370,15 +366,14 @@ impl NbdSession {
         executed
     }
 
-    /// A store failed at what an outstanding request asks for; [`complete`](Self::complete) tells
-    /// the client so.
+    /// Records the failure of a store at an outstanding request; [`complete`](Self::complete) reports it to the client.
     pub fn failed(&mut self, key: RequestKey, error: StoreError) {
         if let Some((request, _)) = self.slots.get_mut(key) {
             self.set_failure(key, ExecuteError::Store(error).failure(&request));
         }
     }
 
-    /// Makes an outstanding request fail, whatever the status it is completed with.
+    /// Makes an outstanding request fail, regardless of its completion's status.
     pub fn fail(&mut self, key: RequestKey, error: NbdError) {
         if let Some((request, _)) = self.slots.get_mut(key) {
             let refusal = Refusal { error, message: "" };
@@ -391,7 +386,7 @@ impl NbdSession {
         let Some((request, slot)) = self.slots.get_mut(key) else { return false };
         let data_len = slot.data_len;
         let failure = slot.failure.or_else(|| device_failure(&request, status));
-        // A read that nobody executed has no data that could be sent.
+        // A read that was not executed has no data to send.
         let failure = failure.or_else(|| missing_data(&request, data_len));
         let data_wait = self.phase != (Phase::Ended { hard: true }) && self.reply(&request, data_len, failure);
         self.slots.end(key);
@@ -401,8 +396,8 @@ impl NbdSession {
         true
     }
 
-    /// Refuses everything from here on with `ESHUTDOWN`; what is outstanding is still answered.
-    /// The connection [is finished](Self::is_finished) when that was sent.
+    /// Refuses all further requests with `ESHUTDOWN`; outstanding ones are still answered. The connection [is
+    /// finished](Self::is_finished) once that is sent.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
@@ -416,8 +411,8 @@ impl NbdSession {
         }
     }
 
-    /// Points `slices` to what is to be sent next, as far as they reach; returns how many are in
-    /// use. Replies come in the order of [`complete`](Self::complete).
+    /// Points `slices` to the next output, as far as they reach; returns the number used. Replies come in the order of
+    /// [`complete`](Self::complete).
     pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         let answered = self.has_answered();
         let NbdSession { output, slots, tls, .. } = self;
@@ -433,7 +428,7 @@ impl NbdSession {
         }
     }
 
-    /// So many bytes of what [`gather`](Self::gather) showed were sent.
+    /// Acknowledges that `len` bytes of [`gather`](Self::gather)'s output were sent.
     pub fn sent(&mut self, len: usize) {
         let NbdSession { output, slots, tls, .. } = self;
         match tls {
@@ -454,7 +449,7 @@ impl NbdSession {
         self.export
     }
 
-    /// Why TLS failed, if that is what ended the connection.
+    /// The TLS error, if it ended the connection.
     #[must_use]
     pub fn tls_error(&self) -> Option<&rustls::Error> {
         self.tls_error.as_ref()
@@ -476,7 +471,7 @@ impl NbdSession {
     /// Gives memory back that waits for reuse: for connections on which nothing happens.
     pub fn release_idle_memory(&mut self) {
         self.payload = None;
-        // Not what was claimed for a message that has begun.
+        // Keeps the room claimed for a message that has begun.
         if self.message_bytes <= RECEIVE_BYTES_BASE || self.input.filled().is_empty() {
             self.input.release();
         }
@@ -685,7 +680,7 @@ impl NbdSession {
         Look::Again
     }
 
-    /// From here on everything is encrypted; what the client sent ahead belongs to it already.
+    /// Everything from here on is encrypted, including bytes that the client has already sent.
     fn start_tls(&mut self) {
         let config = self.offer.tls().config().expect("TLS was refused without it");
         match TlsTransport::new(config, &self.memory) {
@@ -699,7 +694,7 @@ impl NbdSession {
         }
     }
 
-    /// Decrypts what came; returns whether there is more to look at.
+    /// Decrypts received bytes; returns whether there is more to examine.
     fn decrypt(&mut self) -> bool {
         let Some(tls) = &mut self.tls else { return false };
         match tls.decrypt(&mut self.input, self.message_bytes) {

@@ -22,7 +22,7 @@ pub(crate) struct Slot {
     generation: u32,
     /// `None` once it was completed, or while the slot is free.
     request: Option<NbdRequest>,
-    /// What the request counts for in `in_use_bytes`.
+    /// The request's share of `in_use_bytes`.
     claimed_bytes: u64,
     buffer: Box<[u8]>,
     /// Bytes of the buffer that are the reply's data; `None` as long as there are none.
@@ -36,7 +36,7 @@ pub(crate) struct Slot {
 /// A part of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// First byte, counted from that of the request.
+    /// First byte, relative to the request's.
     pub start: usize,
     pub len: usize,
     /// Reads as zeros and takes no space.

@@ -110,11 +110,11 @@ fn pem_of(path: &Path) -> Result<Vec<u8>, pem::Error> {
 pub struct TlsError {
     /// The file, or the directory where no single file is at fault.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The problem.
     pub kind: TlsErrorKind,
 }
 
-/// What can be wrong with a certificate or key.
+/// Problems of a certificate or key.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsErrorKind {
@@ -179,7 +179,7 @@ impl TlsTransport {
         })
     }
 
-    /// Takes what the client sent ahead, and in plain text what was said before.
+    /// Takes the client's bytes that arrived ahead, and the pending output in plain text.
     pub fn begin(&mut self, ahead: &[u8], output: &mut Output) {
         self.incoming.extend(ahead);
         while !output.is_empty() {
@@ -232,7 +232,7 @@ impl TlsTransport {
         }
     }
 
-    /// Encrypts what fits; after the last answer the end, too.
+    /// Encrypts pending output as far as there is room; after the last answer also the end.
     pub fn encrypt(&mut self, output: &mut Output, slots: &mut Slots, answered: bool) {
         while self.to_send().len() < OUTGOING_BYTES_MAX && !output.is_empty() && !self.failed {
             let plain = output.first(|slot| slots.data(slot));

@@ -59,7 +59,7 @@ pub mod client_flag {
     pub const NO_ZEROES: u32 = 1 << 1;
 }
 
-/// What an export can do, told to the client. "Transmission flags".
+/// Capabilities of an export. "Transmission flags".
 pub mod transmission_flag {
     /// `NBD_FLAG_HAS_FLAGS`: always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -85,7 +85,7 @@ pub mod transmission_flag {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// What a client asks for during negotiation. "Option types".
+/// Options of a client during negotiation. "Option types".
 pub mod option {
     /// `NBD_OPT_EXPORT_NAME`: choose an export and begin, without an error reply.
     pub const EXPORT_NAME: u32 = 1;
@@ -101,15 +101,15 @@ pub mod option {
     pub const GO: u32 = 7;
     /// `NBD_OPT_STRUCTURED_REPLY`: replies in chunks.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// `NBD_OPT_LIST_META_CONTEXT`: name what can be known of ranges.
+    /// `NBD_OPT_LIST_META_CONTEXT`: list the available metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// `NBD_OPT_SET_META_CONTEXT`: choose what to be told of ranges.
+    /// `NBD_OPT_SET_META_CONTEXT`: select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
     /// `NBD_OPT_EXTENDED_HEADERS`: 64-bit lengths; not served.
     pub const EXTENDED_HEADERS: u32 = 11;
 }
 
-/// What the server answers to an option. "Option reply types".
+/// A server's replies to an option. "Option reply types".
 pub mod option_reply {
     /// `NBD_REP_ACK`: done, nothing more to say.
     pub const ACK: u32 = 1;
@@ -149,7 +149,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What a client asks for during transmission. "Request types".
+/// Commands of a client during transmission. "Request types".
 pub mod command {
     /// `NBD_CMD_READ`.
     pub const READ: u16 = 0;

@@ -1,15 +1,14 @@
-//! A connection of any protocol: what its thread does, and how other threads deliver to it.
+//! A connection of any protocol: the loop of its thread, and delivery by other threads.
 //!
-//! A front end is a [`Protocol`]: what was received goes in, requests come out; completions go in, replies come out.
-//! The skeleton in [`serve_connection`] does the rest for all of them: it takes requests to the device's clock, moves
-//! their bytes or has a helper move them, waits, delivers completions at their instants, and ends a connection whose
-//! code panics.
+//! A front end is a [`Protocol`]: received bytes go in, requests come out; completions go in, replies come out. The
+//! skeleton in [`serve_connection`] does the rest: it takes requests to the device's clock, moves their bytes or has a
+//! helper move them, waits, delivers completions at their instants, and ends a connection after a panic.
 //!
-//! Three things differ between protocols and stay with them. *Receiving and sending*: a byte stream is sent in pieces
-//! by one gathered call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call a message.
-//! *When the bytes move*: a vhost-user guest whose time stands still needs them before its kick is acknowledged, so its
-//! session moves them itself and hands over requests that are [done](Incoming::Moved). *What a client may hold*: a
-//! stream's client can stop reading, negotiate for ever and claim memory; the others can't.
+//! Three things differ between protocols. *Receiving and sending*: a byte stream is sent in pieces by one gathered
+//! call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call per message. *When the
+//! bytes move*: a vhost-user guest whose time stands still needs them before its kick is acknowledged, so its session
+//! moves them itself and passes on requests that are [done](Incoming::Moved). *What a client may hold*: a stream's
+//! client can stop reading, negotiate for ever and claim memory; the others can't.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -26,11 +25,11 @@ use super::rehearsal::Way;
 use super::worker::{Seen, Woken, Worker};
 use super::{Shared, Totals};
 
-/// What a front end does for one connection. No call blocks.
+/// A front end's side of one connection. No call blocks.
 pub(super) trait Protocol: Send + Sized + 'static {
-    /// What panics of the connection's thread are attributed to, with the connection's number.
+    /// Name for panics of the connection's thread, followed by the connection's number.
     const NAME: &'static str;
-    /// What panics of a helper are attributed to.
+    /// Name for panics of a helper.
     const HELPER: &'static str;
     /// The data of a write, while a helper moves them.
     type Payload: AsRef<[u8]> + Send;
@@ -49,7 +48,7 @@ pub(super) trait Protocol: Send + Sized + 'static {
         Lent::Nothing
     }
 
-    /// Takes back what was lent, with what came of it.
+    /// Returns a lent buffer, with the result of the work.
     fn give_back(&mut self, _slot: u32, _work: &Work, _lent: Lent<Self::Payload>, _moved: Result<(), StoreError>) {}
 
     /// Prepares the reply to a request.
@@ -58,14 +57,15 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// Sends the replies to these requests at that moment, as far as they can be sent at once.
     fn deliver(&mut self, link: &Link, departures: &[Departure], moment: &mut Moment<'_>, left: &mut Left);
 
-    /// Sends what waits to be sent, as far as that can be sent at once.
+    /// Sends pending output, as far as the socket has room.
     fn flush(&mut self, io: Io<'_>);
 
-    /// Receives what is there, since a descriptor is ready; `listening` tells whether input was waited for. Returns the
-    /// instant at which it was received, or `None` if the connection ends.
+    /// Receives available input after a descriptor became ready; `listening` tells whether input was awaited. Returns
+    /// the received instant, or `None` if the connection ends.
     fn receive(&mut self, io: Io<'_>, listening: bool) -> Option<Nanos>;
 
-    /// Decides what to wait for; `None` if the connection ends. `moving` tells whether helpers have some of its data.
+    /// Returns the events to wait for; `None` if the connection ends. `moving` tells whether helpers have some of its
+    /// data.
     fn plan(&mut self, io: Io<'_>, moving: bool) -> Option<Wants>;
 
     /// Waits in the receiving call itself where that is cheaper: the connection is the only one, and nothing but
@@ -94,7 +94,7 @@ pub(super) trait Protocol: Send + Sized + 'static {
         None
     }
 
-    /// The connection has ended: what is known of it, and replies that nobody will see.
+    /// Ends the connection: reports its counters, and its replies that were never sent.
     fn finish(&mut self, left: &mut Left, totals: &mut Totals);
 }
 
@@ -115,7 +115,7 @@ pub(super) enum NotMoved {
     Failed(String),
 }
 
-/// What a connection waits for.
+/// Events that a connection waits for.
 pub(super) struct Wants {
     /// On its own descriptor.
     pub socket: PollFlags,
@@ -129,9 +129,9 @@ pub(super) struct Wants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outlet {
     Open,
-    /// The client does not read; what is left is sent once the socket takes it.
+    /// The client does not read; the rest is sent once the socket has room.
     Full,
-    /// Nobody is there.
+    /// The client is gone.
     Closed,
 }
 
@@ -151,7 +151,7 @@ impl Link {
     }
 }
 
-/// What a protocol reaches besides its own state.
+/// Resources of a protocol besides its own state.
 pub(super) struct Io<'a> {
     pub link: &'a Link,
     pub shared: &'a Shared,
@@ -170,7 +170,7 @@ pub(super) struct State<P> {
     /// Requests at the helpers, and the data of theirs that wait there.
     pub moving: usize,
     pub moving_bytes: u64,
-    /// The connection's thread waits for what the client sends. If not, it waits for replies to leave.
+    /// The connection's thread waits for input. Otherwise it waits for replies to leave.
     listening: bool,
     broken: bool,
 }
@@ -180,8 +180,8 @@ pub(super) const FAREWELL: Nanos = Nanos::from_secs(2);
 /// Most data of a connection's requests that wait for the host's disk; further requests wait in the
 /// socket.
 const MOVING_BYTES_MAX: u64 = 64 << 20;
-/// Data of requests received together that the connection's thread copies itself while others are
-/// connected, who wait for the store and perhaps for this thread meanwhile; helpers copy the rest.
+/// Data of requests received together that the connection's thread copies itself while others are connected, which wait
+/// for the store and perhaps for this thread meanwhile; helpers copy the rest.
 const COPIED_BYTES_MAX: u64 = 256 << 10;
 
 /// Serves a client until it is gone or the server stops.
@@ -208,7 +208,7 @@ pub(super) fn serve_connection<P: Protocol>(
     shared.peers().remove(&connection);
     let finish = || peer.state().protocol.finish(worker.left(), &mut shared.totals());
     shared.catch(|| format!("{} {connection}", P::NAME), finish);
-    // Whoever comes now finds the state free.
+    // From here on other threads find the state unlocked.
     let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
     worker.left().dropped(&handed_over);
     shared.totals().dropped_completions += handed_over.len() as u64;
@@ -232,7 +232,7 @@ impl<P: Protocol> Connection<P> {
             // Not before the clock knows them.
             slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
             begun = begun.or(Some(seen)).filter(|_| is_midway);
-            // Before it is decided what to wait for: they may not fit into the socket.
+            // Before the wait is planned: they may not fit into the socket.
             worker.deliver_handed_over(&**self, &self.state);
             let Some((wants, moving)) = self.plan(&shared, worker.left()) else { return };
             let only_input = wants.socket == PollFlags::IN && wants.other.is_none();
@@ -366,7 +366,7 @@ impl<P: Protocol> Connection<P> {
 }
 
 impl<P: Protocol> State<P> {
-    /// The connection's own thread has to see how it stands: it does not look at what comes, or can't send.
+    /// The connection's own thread must act: it does not poll for input, or can't send.
     pub fn needs_attention(&self) -> bool {
         self.broken || !self.listening || self.protocol.outlet() != Outlet::Open
     }
@@ -376,7 +376,7 @@ impl<P: Protocol> Peer for Connection<P> {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
         self.state.deliver(departures, moment, foreign.then_some(&self.link.event), |state, departures, moment| {
             state.protocol.deliver(&self.link, departures, moment, left);
-            // There may be room for what the client sent meanwhile, or nothing left to do.
+            // There may be room for the client's next input, or nothing left to do.
             if foreign && state.needs_attention() {
                 raise(&self.link.event);
             }

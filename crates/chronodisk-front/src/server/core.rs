@@ -3,7 +3,7 @@
 use chronodisk_engine::RealClock;
 use chronodisk_sim::Nanos;
 
-/// The clock, and who waits for it.
+/// The clock, and the pacer.
 pub(super) struct Core {
     pub clock: RealClock,
     /// The connection whose thread waits for the next completion.
@@ -17,8 +17,8 @@ impl Core {
         Core { clock, pacer: None, pacer_sleeps_until: Nanos::ZERO }
     }
 
-    /// Decides whether this connection's thread waits for the next completion, which must leave at
-    /// `wake_at`: if nobody does, if it did so before, or if who does sleeps for too long.
+    /// Decides whether this connection's thread becomes the pacer for the next completion, which must leave at
+    /// `wake_at`: if there is none, if it was the pacer before, or if the pacer sleeps for too long.
     pub fn settle(&mut self, connection: u32, wake_at: Option<Nanos>) -> bool {
         let Some(wake_at) = wake_at else {
             if self.pacer == Some(connection) {
@@ -37,8 +37,8 @@ impl Core {
         mine
     }
 
-    /// The pacer goes to sleep until then; false if it must not, because somebody else has become
-    /// it or something nearer came while it was awake.
+    /// The pacer goes to sleep until then. Returns false if it must not, because another thread became pacer or a
+    /// nearer completion came.
     pub fn pacer_sleeps(&mut self, connection: u32, until: Nanos) -> bool {
         let overslept = self.clock.wake_at().is_some_and(|wake_at| wake_at < until);
         let mine = self.pacer == Some(connection) && !overslept;
@@ -48,7 +48,7 @@ impl Core {
         mine
     }
 
-    /// This connection's thread waits no longer; true if somebody else must, and nobody does.
+    /// This connection's thread stops being the pacer. Returns true if another must become it, and none is.
     pub fn resign(&mut self, connection: u32) -> bool {
         if self.pacer == Some(connection) {
             self.pacer = None;

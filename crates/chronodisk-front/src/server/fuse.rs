@@ -22,8 +22,8 @@ use super::worker::Seen;
 use super::{ListenError, Server, Shared, Totals};
 use crate::fuse::{FuseCommand, FuseEvent, FuseFile, FuseRequest, FuseSession, Payload};
 
-/// What the host permitted to a device that is attached by FUSE. Without it, writing dirty pages to the device may wait
-/// for memory that only writing them would free.
+/// Permissions granted by the host for a device attached by FUSE. Without them, writing dirty pages to the device may
+/// wait for memory that only this writing would free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseAttachment {
     /// The serving thread does not wait for the device's own write-back when it needs memory (`PR_SET_IO_FLUSHER`;
@@ -36,19 +36,19 @@ pub struct FuseAttachment {
 impl Server {
     /// Serves the device as `file`, the root of a FUSE file system. `descriptor` is `/dev/fuse`, opened for reading and
     /// writing and mounted by the caller with the option `rootmode=` [`FILE_ROOT_MODE`](crate::fuse::FILE_ROOT_MODE).
-    /// Its size is known once somebody has asked for the file's attributes, as fstat(2) does.
+    /// The kernel learns its size at the first request for the file's attributes, as by fstat(2).
     ///
-    /// It counts as a listener and as a connection: [`stop`](Self::stop) answers what is outstanding and closes the
+    /// It counts as a listener and as a connection: [`stop`](Self::stop) answers outstanding requests and closes the
     /// descriptor. The kernel fails later requests once no duplicate of the descriptor is left, so the caller keeps
-    /// none, and detaches what uses the file before.
+    /// none, and first detaches every user of the file.
     ///
     /// From here on no thread of the server is a real-time thread: the kernel's workers that bring a loop device's
-    /// requests would not run. The process locks its memory, as far as that is permitted. With as many requests under
-    /// way as before and of the same sizes, a store in memory, and blocks that were written before, serving allocates
-    /// nothing but entries of the request log.
+    /// requests would not run. The process locks its memory, as far as permitted. With a stable number and size of
+    /// requests, a store in memory, and blocks that were written before, serving allocates only entries of the request
+    /// log.
     ///
     /// # Errors
-    /// [`ListenError`], if `file` is not what the store can be, or the host refuses a descriptor or a thread.
+    /// [`ListenError`], if `file` does not fit the store, or the host refuses a descriptor or a thread.
     pub fn attach_fuse(&mut self, descriptor: OwnedFd, file: FuseFile) -> Result<FuseAttachment, ListenError> {
         let failed = |action| move |source| ListenError { address: "FUSE".to_owned(), action, source };
         let invalid = |reason| failed("checking the file")(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -56,7 +56,7 @@ impl Server {
         let flags = fcntl_getfl(&descriptor).map_err(io::Error::from).map_err(failed("reading its flags"))?;
         let set = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
         set.map_err(io::Error::from).map_err(failed("setting its flags"))?;
-        // Those that are real-time threads change when they are woken.
+        // Real-time threads change their priority when they are woken.
         self.shared.attached.store(true, Ordering::Relaxed);
         self.shared.peers().values().for_each(|peer| peer.nudge());
         let memory_locked = real_host::lock_touched_memory().is_ok();
@@ -91,7 +91,7 @@ struct FuseConnection {
     /// Messages and bytes that were read since the descriptor was ready.
     batch_messages: usize,
     batch_bytes: usize,
-    /// When what is outstanding is given up, once the server stops.
+    /// Deadline of outstanding requests after the server stops.
     farewell: Option<Nanos>,
     broken: bool,
 }
@@ -123,7 +123,7 @@ impl Protocol for FuseConnection {
             let is_first = self.batch_messages == 0;
             match self.read_message(link, shared) {
                 Some(FuseEvent::Request(request)) => {
-                    // Those that follow came while the first one was served, or nobody knows when.
+                    // Later requests came while the first was served, at unknown instants.
                     let seen = (!is_first).then(|| Seen { at: shared.now(), found: Found::Busy });
                     // The skeleton sets id and issuer.
                     let for_device = request.device_request(RequestId(0), 0, 0);
@@ -278,13 +278,13 @@ impl FuseConnection {
             return;
         }
         let written = rustix::io::retry_on_intr(|| rustix::io::writev(&link.socket, &slices[..count]));
-        // Nobody waits for it any more if its issuer was killed.
+        // The kernel dropped the request if its issuer was killed.
         self.broken |= !matches!(written, Ok(_) | Err(Errno::NOENT));
         self.session.sent();
     }
 }
 
-/// What a request asks of the store.
+/// A request's work on the store.
 fn work(request: &FuseRequest) -> Work {
     let kind = match request.command {
         FuseCommand::Read => WorkKind::Read,

@@ -1,4 +1,4 @@
-//! Threads that wait for the host's disk, so that those that serve need not.
+//! Threads that wait for the host's disk in place of serving threads.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use chronodisk_store::{Store, StoreError};
 
-/// What a helper does with its own way to the store.
+/// A helper's work on its own access to the store.
 pub(super) type Job = Box<dyn FnOnce(&mut dyn Store) + Send>;
 
 /// Threads that take jobs in their order, each started when all others are busy. They end with
@@ -50,14 +50,14 @@ impl Helpers {
             let mut queue = self.shared.queue();
             if queue.idle > queue.jobs.len() {
                 queue.jobs.push_back(job);
-                // Who is woken wants the lock.
+                // Unlocks first, since the woken thread takes the lock.
                 drop(queue);
                 self.shared.news.notify_one();
                 return Ok(());
             }
         }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a further descriptor or thread those that are there do it.
+        // Without a further descriptor or thread the existing helpers do it.
         if threads.len() < self.count_max
             && let Ok(Some(store)) = way()
         {

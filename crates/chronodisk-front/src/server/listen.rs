@@ -29,7 +29,7 @@ pub enum Address {
     },
 }
 
-/// A bare port listens on the loopback interface, so that nobody else can reach it unasked.
+/// A bare port listens on the loopback interface, so that other machines can't reach it.
 const LOOPBACK: &str = "127.0.0.1";
 
 impl FromStr for Address {
@@ -61,8 +61,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), who are told to
-    /// encrypt or not.
+    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), with or without encryption.
     #[must_use]
     pub fn nbd_uri(&self, tls: bool) -> String {
         let scheme = if tls { "nbds" } else { "nbd" };
@@ -95,9 +94,9 @@ fn percent_encoded(path: &Path) -> String {
 pub struct ListenError {
     /// Where.
     pub address: String,
-    /// What was tried.
+    /// The attempted action.
     pub action: &'static str,
-    /// What the host said.
+    /// The host's error.
     pub source: io::Error,
 }
 
@@ -123,7 +122,7 @@ pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError
     }
 }
 
-/// Memory for a connection's stack, of which its thread uses a tenth.
+/// Stack of a connection's thread, ten times its use.
 pub(super) const STACK_BYTES: usize = 256 << 10;
 
 /// Accepts connections and gives each a thread, until the server stops and all threads have ended.
@@ -179,7 +178,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// A number that no connection has: 24 bits, of which nobody uses many at a time.
+    /// A number without a connection: 24 bits, few of them in use at a time.
     pub(super) fn new_connection(&self) -> u32 {
         loop {
             let number = self.next_connection.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;

@@ -1,22 +1,19 @@
 //! Serves a device to real clients: sockets and threads around the sans-I/O sessions.
 //!
-//! Each connection runs one skeleton (`connection`), with a `Protocol` for NBD, vhost-user and FUSE. The page
+//! All connections share one skeleton (`connection`), with a `Protocol` for NBD, vhost-user and FUSE.
 //! `docs/adding-a-front-end.md` describes how to add one.
 //!
-//! [`Server`] owns the engine on the host's clock and the store. Every connection has a thread of
-//! its own; a device that answers at once answers from that thread, without another one in
-//! between. Where completions lie ahead, one thread at a time is the *pacer*: it sleeps and spins
-//! until the next one must leave, and sends it itself, whosever connection it is. The thread whose
-//! request moved the next completion nearer becomes the pacer, because it is awake anyway, so no
-//! thread has to wake another one.
+//! [`Server`] owns the store, and the engine on the host's clock. Every connection has a thread of its own, which
+//! answers immediate completions itself. For later completions, one thread at a time is the *pacer*: it sleeps and
+//! spins until the next completion must leave, and sends it for any connection. The thread with the request that moves
+//! the next completion nearer becomes the pacer, because it is awake anyway. So no thread has to wake another one.
 //!
-//! What would wait for the host's disk is done by *helpers*, threads with a way of their own to the
-//! store, so that a connection's other requests get on. [`Server::shadow`] serves a real device
-//! instead of a model: helpers do all requests, completions leave when the device has completed
-//! them, and a model that nobody waits for sees the same arrivals.
+//! *Helpers*, threads with an access of their own to the store, do the work that would wait for the host's disk, so
+//! that a connection's other requests continue. [`Server::shadow`] serves a real device instead of a model: helpers do
+//! all requests, completions leave when the device completes, and a model without influence sees the same arrivals.
 //!
-//! A client that does not read its replies holds up nobody: nothing is ever sent but what fits
-//! into the socket at once, and the rest is left to that client's own thread.
+//! A client that does not read its replies blocks no other client: sends never wait for room in a socket, and the rest
+//! is left to that client's own thread.
 
 mod connection;
 mod core;
@@ -81,7 +78,7 @@ pub struct Server {
 /// How a device is served.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
-    /// What is fixed by hand of arrival skew and completion lead.
+    /// Overrides for the arrival skew and the completion lead.
     pub timing: RealOptions,
     /// Threads that wait for completions keep the CPUs awake, and become real-time threads where
     /// that is permitted.
@@ -114,14 +111,14 @@ impl Default for ServerOptions {
     }
 }
 
-/// What a server did so far.
+/// Activity of a server so far.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStatistics {
     /// Counters of the engine.
     pub engine: EngineStatistics,
     /// Estimates and counters of the host's clock.
     pub clock: RealStatistics,
-    /// What the threads did with their time.
+    /// How the threads spent their time.
     pub pace: PaceStatistics,
     /// Whether some thread was a real-time thread.
     pub realtime: bool,
@@ -147,20 +144,20 @@ pub struct ServerStatistics {
     pub first_store_error: Option<String>,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
-    /// Panics: defects of this program, each of which has ended one connection.
+    /// Panics: defects of this program, each of which ended one connection.
     pub panics: u64,
     /// Where the first of them was, and its message.
     pub first_panic: Option<String>,
 }
 
-/// What remains when a server has ended.
+/// Result of a server.
 #[derive(Debug)]
 pub struct ServerOutcome {
     /// The requests in order of arrival, unless a [`Recorder`] got them.
     pub records: Vec<RequestRecord>,
     /// The instant of the end, to which the model was brought.
     pub end: Nanos,
-    /// What was counted.
+    /// Counters.
     pub statistics: ServerStatistics,
     /// Why the store could not be closed: bytes that clients wrote may be lost.
     pub close_error: Option<String>,
@@ -168,7 +165,7 @@ pub struct ServerOutcome {
     pub store_bytes: Option<u64>,
     /// The model's own statistics.
     pub model_statistics: Vec<(String, f64)>,
-    /// What should be known of the bytes that the store keeps.
+    /// Warnings about the bytes that the store keeps.
     pub store_notices: Vec<String>,
 }
 
@@ -312,13 +309,13 @@ impl Server {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Statistics so far.
     #[must_use]
     pub fn statistics(&self) -> ServerStatistics {
         self.shared.statistics()
     }
 
-    /// A look at the statistics for who outlives this value or is in another thread.
+    /// Access to the statistics from other threads, and after this value.
     #[must_use]
     pub fn view(&self) -> ServerView {
         ServerView(self.shared.clone())
@@ -330,8 +327,7 @@ impl Server {
         self.shared.now()
     }
 
-    /// Accepts nobody any more, answers what is outstanding, closes the connections, and tells
-    /// what was done.
+    /// Stops accepting, answers outstanding requests, closes the connections, and returns the result.
     #[must_use]
     pub fn stop(mut self) -> ServerOutcome {
         self.shared.stopping.store(true, Ordering::SeqCst);
@@ -346,7 +342,7 @@ impl Server {
             }
         }
         for path in &self.paths {
-            // Somebody else may have removed it.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(path);
         }
         self.shared.helpers.end();
@@ -382,7 +378,7 @@ impl Server {
     }
 }
 
-/// What a store leaves when it is closed.
+/// Result of closing a store.
 #[derive(Default)]
 struct Closed {
     error: Option<String>,
@@ -391,7 +387,7 @@ struct Closed {
     notices: Vec<String>,
 }
 
-/// What the device's model leaves.
+/// Final state of the device's model.
 #[derive(Default)]
 struct Ended {
     model_statistics: Vec<(String, f64)>,
@@ -399,7 +395,7 @@ struct Ended {
 }
 
 impl Shared {
-    /// What a client was told is written stays written.
+    /// Writes that a client saw acknowledged stay written.
     fn close_store(&self) -> Closed {
         let mut store = self.store();
         let closed = self.catch(
@@ -439,19 +435,19 @@ impl Shared {
     }
 }
 
-/// Shows what a server did so far.
+/// Shows a server's statistics.
 #[derive(Clone)]
 pub struct ServerView(Arc<Shared>);
 
 impl ServerView {
-    /// What was done so far.
+    /// Statistics so far.
     #[must_use]
     pub fn statistics(&self) -> ServerStatistics {
         self.0.statistics()
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     host: MonotonicClock,
     device: DeviceIndex,
@@ -477,7 +473,7 @@ struct Shared {
     stopping: AtomicBool,
     stop: OwnedFd,
     rehearsal: Rehearsal,
-    /// Those of the process, as long as none of its threads is bound to one.
+    /// CPUs of the process, unless one of its threads is bound.
     cpus: Vec<usize>,
     /// Without it wake-ups are slower, and nothing else is different.
     keep_awake: OnceLock<Option<KeepAwake>>,
@@ -488,7 +484,7 @@ struct Shared {
     totals: InheritingMutex<Totals>,
 }
 
-/// What threads leave behind.
+/// Totals of ended threads.
 #[derive(Debug, Default)]
 struct Totals {
     pace: PaceStatistics,
@@ -582,7 +578,7 @@ impl Shared {
         }
     }
 
-    /// Leaves the CPU to whom it was taken from, if another one is idle.
+    /// Moves to an idle CPU, so that the preempted thread can continue.
     fn leave_busy_cpu(&self) {
         if let (None, Some(Some(keep_awake))) = (self.options.cpu, self.keep_awake.get()) {
             keep_awake.leave_busy_cpu();

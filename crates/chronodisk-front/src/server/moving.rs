@@ -12,17 +12,17 @@ use super::helpers::Job;
 use super::peer::{Left, Peer, raise};
 use super::shadowing::Shadowing;
 
-/// What a request asks of the store.
+/// A request's work on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub kind: WorkKind,
     pub offset_bytes: u64,
     pub len_bytes: u64,
-    /// What was written is kept when it ends.
+    /// Written data are safe when it ends.
     pub flush: bool,
 }
 
-/// What is done with a range.
+/// Work on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkKind {
     Nothing,
@@ -67,9 +67,9 @@ impl Work {
 /// The data of a request while a helper moves them.
 pub(super) enum Lent<T> {
     Nothing,
-    /// Those of a write.
+    /// Data of a write.
     Write(T),
-    /// Room for those of a read.
+    /// Buffer for the data of a read.
     Read(Box<[u8]>),
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Slow<T> {
     counted_bytes: u64,
 }
 
-/// What a request without data counts for among those that wait for the host's disk.
+/// Bytes charged for a request without data while it waits for the host's disk.
 const MOVING_BYTES_MIN: u64 = 4 << 10;
 
 impl<P: Protocol> State<P> {
@@ -111,7 +111,7 @@ impl<P: Protocol> State<P> {
         Slow { slot, request, work, lent, counted_bytes }
     }
 
-    /// Gives back what was lent. The request still counts as moving: its completion is not known to the clock.
+    /// Returns a lent buffer. The request still counts as moving: the clock does not know its completion yet.
     fn end_moving(&mut self, shared: &Shared, slow: Slow<P::Payload>, moved: Result<(), StoreError>) {
         self.moving_bytes -= slow.counted_bytes;
         if let Err(error) = &moved {
@@ -162,7 +162,7 @@ impl<P: Protocol> Connection<P> {
         raise(&self.link.event);
     }
 
-    /// Does what was asked for. After a panic the request has failed, so that the clock and the log go on, and the
+    /// Performs the work. After a panic the request has failed, so that the clock and the log continue, and the
     /// connection ends.
     fn perform(&self, shared: &Shared, slow: &mut Slow<P::Payload>, store: &mut dyn Store) -> Result<(), StoreError> {
         let performed = shared.catch(|| P::HELPER.to_owned(), || slow.work.perform(&mut slow.lent, store));
@@ -211,7 +211,7 @@ impl Store for Attempt<'_> {
 /// Data that are copied while the others wait for the store: some 10 µs.
 const HELD_BYTES_MAX: usize = 64 << 10;
 
-/// The server's store as somebody's own.
+/// The server's store, with ownership.
 pub(super) struct SharedStore(pub Arc<Shared>);
 
 impl Store for SharedStore {

@@ -43,7 +43,7 @@ struct NbdConnection {
     broken: bool,
 }
 
-/// What the receiving call returns: the bytes in the buffer, and how many there were.
+/// Result of the receiving call: the bytes in the buffer, and their number.
 type Received = Result<(usize, usize), Errno>;
 
 /// Completions that were queued and not sent, in order.
@@ -56,8 +56,8 @@ struct Unsent {
 
 /// Slices that one call sends: 64 replies without data or 32 with.
 const SLICES: usize = 64;
-/// What a thread that is alone receives at once, without holding its session: a client's 32
-/// requests for reads, or a small write.
+/// Bytes that the only connection receives at once, without its session's lock: a client's 32 read requests, or a small
+/// write.
 const RECEIVE_ALONE_BYTES: usize = 8 << 10;
 
 /// Serves a client until it is gone or the server stops.
@@ -255,7 +255,7 @@ impl Protocol for NbdConnection {
         let mut socket = PollFlags::empty();
         socket.set(PollFlags::IN, self.session.wants_input());
         socket.set(PollFlags::OUT, self.stuck);
-        // Who has nothing to wait for but its client is woken by nothing else: idle connections cost nothing.
+        // A thread that only waits for its client is woken by nothing else: idle connections cost nothing.
         Some(Wants { socket, other: None, impatient: !self.negotiated || stopping || holds_memory })
     }
 
@@ -326,7 +326,7 @@ impl NbdConnection {
         self.keys.get(slot as usize).copied().flatten()
     }
 
-    /// Receives what is there.
+    /// Receives available bytes.
     fn receive_into_session(&mut self, link: &Link) {
         let room = self.session.receive_room();
         if room.is_empty() {
@@ -340,7 +340,7 @@ impl NbdConnection {
         }
     }
 
-    /// Takes in what was received elsewhere, and what came since.
+    /// Takes bytes received outside the session, and later ones.
     fn take_in(&mut self, link: &Link, buffer: &[u8], received: Received, now: Nanos) {
         match received {
             Ok((_, 0)) => self.session.input_ended(),
@@ -409,7 +409,7 @@ struct Idleness {
     since: Nanos,
 }
 
-/// What a connection holds.
+/// Resources held by a connection.
 enum Held {
     /// Nothing that would be given back.
     Nothing,
@@ -429,7 +429,7 @@ impl Idleness {
     }
 }
 
-/// What a request asks of the store.
+/// A request's work on the store.
 fn work(request: &NbdRequest) -> Work {
     let kind = match request.command {
         Command::Read => WorkKind::Read,
@@ -455,8 +455,7 @@ impl Unsent {
         self.sent_bytes += bytes;
     }
 
-    /// What was sent has been seen: everything if nothing is left, else what the bytes sent since
-    /// then reach to, heads not counted.
+    /// Reports departures that were sent: all if `all`, otherwise those within the bytes sent, not counting heads.
     fn settle(&mut self, all: bool, now: Nanos, left: &mut Left) {
         while let Some((departure, end_bytes)) = self.departures.front()
             && (all || *end_bytes <= self.sent_bytes)

@@ -1,7 +1,7 @@
-//! What becomes of a panic: it ends one connection, and is counted and named.
+//! Handling of panics: a panic ends one connection, and is counted and named.
 //!
 //! A panic is a defect of this program. The threads of a server share one device, so a thread must never just
-//! disappear: others may wait for what it was about to do.
+//! disappear: others may wait for its work.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,9 +15,9 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 impl Shared {
-    /// Does `work`; `None` if it panicked, which is counted as `place`'s.
+    /// Runs `work`; returns `None` if it panicked, which is counted under `place`.
     ///
-    /// What `work` changes may be left half done, so its caller ends what it belongs to.
+    /// The changes of `work` may be incomplete, so its caller ends the affected connection.
     pub(super) fn catch<T>(&self, place: impl FnOnce() -> String, work: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(value) => Some(value),

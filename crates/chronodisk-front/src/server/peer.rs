@@ -9,9 +9,9 @@ use super::Shared;
 
 /// A connection to which completions can be delivered from any thread.
 pub(super) trait Peer: Send + Sync {
-    /// Sends the completions at that moment, as far as the socket takes them at once; the
-    /// connection's own thread sends the rest. `foreign` says that this is another thread, which
-    /// leaves all of them to a connection whose own thread has the session in hand.
+    /// Sends the completions at that moment, as far as the socket has room; the connection's own thread sends the rest.
+    /// If another thread calls it (`foreign`), it does nothing if the connection's own thread holds the session's lock:
+    /// that thread delivers them.
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left);
 
     /// Wakes the connection's thread.
@@ -29,7 +29,7 @@ pub(super) struct Moment<'a> {
     pub shared: &'a Shared,
     pub pace: &'a mut Pace,
     pub at: Nanos,
-    /// The CPU was somebody else's then.
+    /// Another program had the CPU then.
     pub gap: Option<Gap>,
 }
 
@@ -51,10 +51,10 @@ impl Moment<'_> {
     }
 }
 
-/// A connection's state, which one thread at a time works with, and completions that others handed over to its own.
+/// A connection's state, used by one thread at a time, and completions handed to its own thread.
 ///
-/// A thread that sends everybody's completions must not wait for one of them, who may be at a long
-/// copy.
+/// A thread that sends the completions of all connections must not wait for one of them, which may be copying many
+/// bytes.
 pub(super) struct Guarded<T> {
     state: InheritingMutex<T>,
     handed_over: InheritingMutex<Vec<(Departure, Nanos)>>,
@@ -65,14 +65,14 @@ impl<T> Guarded<T> {
         Guarded { state: InheritingMutex::new(state), handed_over: InheritingMutex::new(Vec::new()) }
     }
 
-    /// Waits until nobody else has it.
+    /// Waits for the state's lock.
     pub fn lock(&self) -> InheritingGuard<'_, T> {
         self.state.lock()
     }
 
-    /// Has `send` send the completions. If this is another thread than the connection's own (`foreign` is
-    /// the connection's event then) and somebody has the state, they are handed over: the connection's own
-    /// thread looks for them before it waits.
+    /// Has `send` send the completions. If another thread than the connection's own calls it (`foreign` is then the
+    /// connection's event) and the state is locked, they are handed over: the connection's own thread looks for them
+    /// before it waits.
     pub fn deliver(
         &self,
         departures: &[Departure],
@@ -86,7 +86,7 @@ impl<T> Guarded<T> {
         }
         self.handed_over.lock().extend(departures.iter().map(|departure| (*departure, moment.at)));
         raise(event);
-        // Who was there may have looked just before, and waits for something else now.
+        // The lock's former holder may have looked just before, and now waits for another event.
         if let Some(mut state) = self.state.try_lock()
             && let Some((departures, at)) = self.take_handed_over()
         {
@@ -95,7 +95,7 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// What was handed over, and the latest of the moments at which it must leave.
+    /// The completions handed over, and the latest moment at which one must leave.
     pub fn take_handed_over(&self) -> Option<(Vec<Departure>, Nanos)> {
         let taken = std::mem::take(&mut *self.handed_over.lock());
         let at = taken.iter().map(|(_, at)| *at).max()?;
@@ -103,7 +103,7 @@ impl<T> Guarded<T> {
     }
 }
 
-/// What has left, until the clock is told.
+/// Departures, until they are reported to the clock.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     departures: Vec<Departure>,
@@ -129,17 +129,17 @@ impl Left {
         self.push(departures, Call { end: 0, begun, returned, whole: true });
     }
 
-    /// They had left at `at`, by whatever calls.
+    /// Records departures at `at`, by any calls.
     pub fn seen(&mut self, departures: &[Departure], at: Nanos) {
         self.push(departures, Call { end: 0, begun: at, returned: at, whole: false });
     }
 
-    /// Nobody is there to see them.
+    /// Records departures without a receiver.
     pub fn dropped(&mut self, departures: &[Departure]) {
         self.seen(departures, Nanos::MAX);
     }
 
-    /// The CPU was somebody else's when they should have left.
+    /// Records a gap in the CPU's time at the departures.
     pub fn in_gap(&mut self, gap: Option<Gap>) {
         self.gap = gap.or(self.gap);
     }

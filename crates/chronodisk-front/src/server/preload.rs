@@ -8,10 +8,9 @@ use std::time::Duration;
 use chronodisk_store::overflow::PAGE_BYTES;
 use chronodisk_store::{FileStore, OverflowStatistics, OverflowStore, Store, StoreError, forward_to_store};
 
-/// An overflow store, shared between who serves from it and who fills it.
+/// An overflow store shared by its users and the thread that fills it.
 ///
-/// The filling thread reads the file without the store in its hand, so that a request waits for
-/// its own bytes and not for those of the future.
+/// The filling thread reads the file without holding the store's lock, so that a request waits for its own bytes only.
 #[derive(Debug)]
 pub struct Preloaded {
     store: Arc<Mutex<OverflowStore>>,
@@ -19,12 +18,12 @@ pub struct Preloaded {
     filler: Option<JoinHandle<()>>,
 }
 
-/// Shows what a [`Preloaded`] store did, after it was given away.
+/// Shows the statistics of a [`Preloaded`] store after it was moved.
 #[derive(Clone, Debug)]
 pub struct OverflowView(Arc<Mutex<OverflowStore>>);
 
 impl OverflowView {
-    /// What was done so far.
+    /// Statistics so far.
     #[must_use]
     pub fn statistics(&self) -> OverflowStatistics {
         lock(&self.0).statistics()
@@ -41,10 +40,10 @@ impl OverflowView {
 const PAUSE: Duration = Duration::from_micros(500);
 
 impl Preloaded {
-    /// Fills `store`, which knows what will be needed, with a thread of its own.
+    /// Fills `store`, which knows the future accesses, with a thread of its own.
     ///
     /// # Errors
-    /// [`StoreError::Io`] if the host gives no further descriptor.
+    /// [`StoreError::Io`] if the host has no further descriptor.
     pub fn start(store: OverflowStore) -> Result<Self, StoreError> {
         let reader = store.file_reader()?;
         let store = Arc::new(Mutex::new(store));
@@ -76,7 +75,7 @@ fn fill(store: &Mutex<OverflowStore>, mut reader: FileStore, ended: &AtomicBool)
         };
         let start = page * PAGE_BYTES;
         let len = PAGE_BYTES.min(reader.capacity_bytes().saturating_sub(start)) as usize;
-        // What can't be read now is tried again when it is needed, and the client is told then.
+        // A failed read is repeated on demand, and then reported to the client.
         let read = len > 0 && reader.read(start, &mut bytes[..len]).is_ok();
         lock(store).finish_preload(page, read.then_some(&bytes[..len]));
     }
@@ -110,8 +109,7 @@ struct SecondWay {
 }
 
 impl SecondWay {
-    /// Brings the first absent pages of a range into memory, and shows each to `see` that is what
-    /// the device has there.
+    /// Loads the first absent pages of a range, and passes each to `see` if it equals the device's contents.
     fn load(&mut self, offset_bytes: u64, len_bytes: u64, mut see: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
         let run = lock(&self.store).begin_load(offset_bytes, len_bytes);
         let start_bytes = run.start * PAGE_BYTES;
@@ -129,8 +127,8 @@ impl SecondWay {
     }
 }
 
-/// Attempts at a write that needs the rest of a page, until it is done with the store in hand: its
-/// page may have to make room again before its turn comes.
+/// Attempts at a write that needs the rest of a page, until it is done under the store's lock: its page may be evicted
+/// before its turn comes.
 const ATTEMPTS: usize = 4;
 
 impl Store for SecondWay {
@@ -154,7 +152,7 @@ impl Store for SecondWay {
             let end = position + rest.len() as u64;
             self.load(position, rest.len() as u64, |page, contents| {
                 let page_bytes = page * PAGE_BYTES;
-                // Only what continues what there is.
+                // Only contiguous pages.
                 if next / PAGE_BYTES == page && next < end {
                     let to = end.min(page_bytes + PAGE_BYTES);
                     let part = &contents[(next - page_bytes) as usize..(to - page_bytes) as usize];

@@ -1,4 +1,4 @@
-//! What becomes of the requests while a server runs: they leave the log as they are finished.
+//! Moves finished requests out of the log while a server runs.
 
 use std::io;
 use std::sync::Arc;
@@ -23,11 +23,10 @@ pub(super) struct Recording {
     thread: Option<JoinHandle<Option<Box<dyn Recorder>>>>,
 }
 
-/// Pause between two looks at the log: a hundredth of what a person or a scraper notices, and
-/// 4,000 requests of the fastest device.
+/// Pause between two looks at the log: a hundredth of the delay that a person or a scraper notices, and 4,000 requests
+/// of the fastest device.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Records that are copied while the clock is in hand, which takes about a microsecond: so much
-/// later may a completion be noticed.
+/// Records copied at once under the clock's lock. That takes about a microsecond, which may delay a completion.
 const AT_ONCE: usize = 64;
 
 impl Recording {
@@ -58,7 +57,7 @@ impl Recording {
         Ok(Recording { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Ends it; what is still in the log is the caller's to hand over. `None` if the recorder panicked.
+    /// Ends it; the caller takes the rest of the log. `None` if the recorder panicked.
     pub fn stop(mut self) -> Option<Box<dyn Recorder>> {
         self.stop.take();
         self.thread.take().and_then(|thread| thread.join().ok().flatten())

@@ -1,4 +1,4 @@
-//! Sending a reply once before it is due, to nobody.
+//! Warms the send path: sends a dummy reply to a private socket shortly before a real one is due.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,19 +7,18 @@ use std::sync::{Mutex, OnceLock};
 use chronodisk_engine::listen::tcp_pair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// Ways to nobody, of the kinds on which replies leave; made when they are first wanted.
+/// Private sockets, of the kinds on which replies leave; made on first use.
 ///
-/// A thread that has waited for milliseconds finds the caches filled with other things, and the
-/// system call that sends a reply takes several times as long as it does a moment later. How much
-/// longer differs from reply to reply, so no lead covers it. One that has just sent the same to a
-/// socket of its own does not.
+/// After milliseconds of waiting the caches hold other data, and the system call that sends a reply takes several times
+/// as long as a moment later. The difference varies between replies, so no lead covers it. A thread that has just sent
+/// the same bytes to a socket of its own does not pay it.
 #[derive(Debug, Default)]
 pub(super) struct Rehearsal {
     local: OnceLock<Option<Mutex<Stage>>>,
     tcp: OnceLock<Option<Mutex<Stage>>>,
 }
 
-/// What replies leave through.
+/// Kind of socket on which replies leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// A socket in the file system.
@@ -33,7 +32,7 @@ struct Stage {
     reply: [u8; REPLY_BYTES],
 }
 
-/// A page and what comes before it in a structured reply.
+/// A page, and the header of a structured reply.
 const REPLY_BYTES: usize = 4096 + 32;
 
 impl Rehearsal {

@@ -12,7 +12,7 @@ use chronodisk_sim::{Nanos, Request, RequestRecord};
 
 use super::recording::Recorder;
 
-/// Tells the model's thread what the device gets and does. Nobody ever waits for that thread.
+/// Sends the device's arrivals and completions to the model's thread. No thread waits for that one.
 pub(super) struct Shadowing {
     /// Held while an arrival gets its instant and its place in the order.
     next_order: Mutex<u64>,
@@ -21,14 +21,14 @@ pub(super) struct Shadowing {
     thread: Mutex<Option<JoinHandle<Shadowed>>>,
 }
 
-/// What remains.
+/// Result of shadowing.
 pub(super) struct Shadowed {
     pub model: Box<dyn DeviceModel>,
-    /// Those that no recorder got.
+    /// Records that were not passed to a recorder.
     pub records: Vec<RequestRecord>,
 }
 
-/// What a thread that panicked leaves.
+/// Payload of a panicked thread.
 type Panic = Box<dyn std::any::Any + Send>;
 
 enum Event {
@@ -64,16 +64,16 @@ impl Shadowing {
         self.tell(Event::Served { order, at, failed });
     }
 
-    /// Requests that the device got, and those that it completed.
+    /// Requests received by the device, and requests completed.
     pub fn counts(&self) -> (u64, u64) {
         let served = self.served.load(Ordering::Relaxed);
         (*self.next_order.lock().unwrap_or_else(PoisonError::into_inner), served)
     }
 
-    /// Lets the model complete what it has. The device has nothing any more.
+    /// Completes the model's requests. The device has none left.
     ///
     /// # Errors
-    /// The panic that has ended the model's thread.
+    /// The panic that ended the model's thread.
     pub fn end(&self) -> Result<Option<Shadowed>, Panic> {
         self.tell(Event::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -91,7 +91,7 @@ fn follow(model: Box<dyn DeviceModel>, events: &Receiver<Event>) -> Shadowed {
     let mut recorder: Option<Box<dyn Recorder>> = None;
     let mut settled = Vec::new();
     while let Some(event) = next(events, || {
-        // A moment without news: what is complete goes to the log.
+        // No event for a moment: complete records go to the log.
         shadow.take_settled(&mut settled);
         if let Some(recorder) = &mut recorder {
             recorder.record(&settled);

@@ -23,7 +23,7 @@ use crate::vhost_user::{Arrival, Flow, RequestHandler, VhostUserError, VhostUser
 struct VhostConnection {
     session: VhostUserSession,
     arrivals: Arrivals,
-    /// The latest request; its upper half is that of all that are outstanding, or one more.
+    /// The latest request. Its upper half is also that of all outstanding ones, or one more.
     latest: u64,
     broken: bool,
 }

@@ -1,5 +1,4 @@
-//! What every connection's thread does: brings arrivals to the clock, takes what must leave, and
-//! waits.
+//! The loop of every connection's thread: brings arrivals to the clock, takes leaving completions, and waits.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub(super) struct Worker {
     wake_at: Option<Nanos>,
     /// Since when it waits for that: since something came or left.
     waits_since: Nanos,
-    /// How long before `wake_at` what must leave is prepared.
+    /// How long before `wake_at` completions are prepared.
     ahead: Nanos,
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
@@ -49,10 +48,10 @@ pub(super) struct Seen {
     pub found: Found,
 }
 
-/// What ended a wait.
+/// Cause of a wait's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// A completion must leave, or somebody wants the thread's attention.
+    /// A completion must leave, or another thread needs this one.
     Look,
     /// A descriptor is ready.
     Ready(Found),
@@ -66,27 +65,26 @@ pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
 const TRANSFER_MAX: Nanos = Nanos::from_micros(500);
 /// So close to an instant no system call is begun that could pass it.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
-/// What preparing replies takes with cold caches, so long before they must leave. The model runs
-/// ahead by as much, and a request that comes meanwhile arrives later for it: so it is never more
-/// than this part of the wait.
+/// Time to prepare replies with cold caches, before they must leave. The model runs ahead by as much, which delays a
+/// request that arrives meanwhile: so it is at most this part of the wait.
 const PREPARATION: Nanos = Nanos::from_micros(12);
 const PREPARATION_PART: u64 = 64;
-/// Bounds of the time from one rehearsal of a reply to the next, and from the last one until another
-/// reply must be prepared; within them it is twice what the last one took.
+/// Bounds of the time between rehearsals of a reply, and from the last one until another reply must be prepared; within
+/// them it is twice the last rehearsal's duration.
 const REHEARSAL_MIN: Nanos = Nanos::from_micros(8);
 const REHEARSAL_MAX: Nanos = Nanos::from_micros(50);
 /// Connections whose threads are woken when one ends that waited for the next completion: one of them that ends as
 /// well wakes others.
 const HEIRS: usize = 4;
-/// The longest wait of an attached device that is spun through where a processor is idle.
+/// Longest wait of an attached device that is spent spinning if a processor is idle.
 ///
-/// The client's program runs on this host, and what it computes after a wait took longer where all processors had
-/// idled: SQLite between its requests 77 ms of a second longer after waits of 0.5 ms, half of which this thread slept,
-/// than after waits of 0.25 ms, which it spun through; 21 ms longer if it spun through both, 38 ms if it slept in both.
-/// At 5 and 2.5 ms it was 0.5 % of the run time longer.
+/// The client's program runs on this host, and its computing after a wait is slower if all processors idled. SQLite's
+/// computing between its requests took 77 ms of a second longer after waits of 0.5 ms, with this thread asleep for half
+/// of them, than after waits of 0.25 ms, which it spun through. It took 21 ms longer if the thread spun through both,
+/// 38 ms if it slept in both. At 5 and 2.5 ms it was 0.5 % of the run time longer.
 const SPIN_THROUGH_MAX: Nanos = Nanos::from_millis(5);
-/// How often it is looked whether a processor still is. At two of these looks none must be: whoever brought the
-/// request may be running still.
+/// Interval of the checks for an idle processor. Two checks must find none: the request's own client may still be
+/// running.
 const IDLE_LOOK: Nanos = Nanos::from_micros(50);
 /// How long it sleeps before it looks again. At 200 µs reads of 1 ms beside two computing programs on two processors
 /// ended 5 % later.
@@ -129,12 +127,12 @@ impl Worker {
         self.arrivals.push((request, bytes, begun));
     }
 
-    /// What has left, to be told with the next [`turn`](Self::turn).
+    /// Departures to report with the next [`turn`](Self::turn).
     pub fn left(&mut self) -> &mut Left {
         &mut self.left
     }
 
-    /// Tells the clock what came and what left, and sends what must leave, whosever it is.
+    /// Reports arrivals and departures to the clock, and sends leaving completions of any connection.
     pub fn turn(&mut self, own: &dyn Peer, seen: Seen) {
         self.pace.worked();
         let came = !self.arrivals.is_empty();
@@ -188,7 +186,7 @@ impl Worker {
         }
     }
 
-    /// Sends what is leaving, whosever it is; this connection's own only if it goes on.
+    /// Sends leaving completions of any connection; this connection's own only if it continues.
     fn deliver_to_all(&mut self, own: Option<&dyn Peer>, leave_at: Nanos) {
         while let Some(first) = self.leaving.first() {
             let connection = first.id.connection;
@@ -222,7 +220,7 @@ impl Worker {
         self.group.clear();
     }
 
-    /// Sends what others handed over to the connection's own thread.
+    /// Sends completions that other threads handed to the connection's own thread.
     pub fn deliver_handed_over<T>(&mut self, own: &dyn Peer, state: &Guarded<T>) {
         let Some((departures, at)) = state.take_handed_over() else { return };
         let mut moment = Moment { shared: &self.shared, pace: &mut self.pace, at, gap: None };
@@ -251,9 +249,8 @@ impl Worker {
         self.wake_at.is_none()
     }
 
-    /// Waits until a descriptor is ready as asked for, until the next completion must leave if
-    /// this thread is the one that waits for it, or until somebody wants its attention; if it is
-    /// impatient, for at most [`ATTENTION`].
+    /// Waits for a descriptor, for the next completion if this thread is the pacer, or for another thread's request. An
+    /// impatient thread waits at most [`ATTENTION`].
     pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)], impatient: bool) -> Woken {
         let woken = self.wait_as_planned(event, descriptors, impatient);
         self.looked = (woken == Woken::Look).then(|| self.shared.now());
@@ -302,7 +299,8 @@ impl Worker {
         }
     }
 
-    /// Whether to spin although there is time to sleep: nobody needs the processor, and a program of this host waits.
+    /// Returns whether to spin although there is time to sleep: an idle processor exists, and a program of this host
+    /// waits.
     fn may_spin_through(&self, now: Nanos) -> bool {
         self.spins_through(now) && (!self.crowded || self.shared.has_idle_processor())
     }
@@ -332,8 +330,7 @@ impl Worker {
         self.shared.leave_busy_cpu();
     }
 
-    /// Looks at the descriptors until a request should be there, a completion is near, or somebody
-    /// wants the thread's attention.
+    /// Polls the descriptors until a request is expected, a completion is near, or another thread needs this one.
     fn look_for_requests(
         &mut self,
         lingering: &Lingering,
@@ -462,7 +459,7 @@ impl Worker {
                 std::hint::spin_loop();
                 continue;
             }
-            // Somebody took everything that was waited for, or it is far away again.
+            // Other threads took all awaited completions, or the next is far away again.
             if left > length_max.saturating_add(ATTENTION) {
                 return Woken::Look;
             }
@@ -494,21 +491,21 @@ impl Worker {
         }
     }
 
-    /// The connection has ended, and is no peer any more: what it leaves to the others, and to the totals. It may have
-    /// ended with a panic anywhere.
+    /// Ends the connection: leaves its completions to the other threads, and its counters to the totals. It may have
+    /// panicked at any point.
     pub fn finish(mut self) {
         let (shared, place) = (self.shared.clone(), || "the end of a connection".to_owned());
         // It was at its own when it panicked.
         self.group.retain(|departure| departure.id.connection == self.connection);
         self.left.dropped(&self.group);
         if !self.leaving.is_empty() {
-            // Others wait for these, and nobody else has them.
+            // Other clients wait for these, and no other thread has them.
             shared.catch(place, || self.deliver_to_all(None, shared.now()));
         }
         shared.catch(place, || self.left.settle(&mut shared.core().clock));
         let hand_over = shared.core().resign(self.connection);
         if hand_over {
-            // Whoever wakes first takes over. Not all of them: to wake a thousand threads takes milliseconds.
+            // The first thread to wake takes over. Waking a thousand threads would take milliseconds.
             shared.peers().values().take(HEIRS).for_each(|peer| peer.nudge());
         }
         let mut totals = shared.totals();
@@ -536,7 +533,7 @@ impl Drop for Lingering {
     }
 }
 
-/// What to poll: the descriptors, and then `filler`.
+/// Descriptors to poll, padded with `filler`.
 fn poll_set<'a>(filler: &'a OwnedFd, descriptors: &[(BorrowedFd<'a>, PollFlags)]) -> [PollFd<'a>; DESCRIPTORS_MAX + 1] {
     let mut waits = std::array::from_fn(|_| PollFd::from_borrowed_fd(filler.as_fd(), PollFlags::IN));
     for (wait, (descriptor, flags)) in waits.iter_mut().zip(descriptors) {

@@ -1,4 +1,4 @@
-//! What was negotiated, and what each message changes.
+//! Negotiated state, and the effect of each message.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::message::{
 };
 use super::vring::QUEUE_SIZE_MAX;
 
-/// The state of one session: fed with messages, it says what to answer.
+/// The state of one session: takes messages and returns their answers.
 ///
-/// It maps guest memory and keeps file descriptors, but reads and writes no socket; the one that
-/// does ([`VhostUserSession`](super::VhostUserSession)) serves the kicks.
+/// It maps guest memory and holds file descriptors, but reads and writes no socket. Its owner,
+/// [`VhostUserSession`](super::VhostUserSession), serves the kicks.
 #[derive(Debug)]
 pub struct Backend {
     offered_features: u64,
@@ -34,7 +34,7 @@ pub struct Backend {
 /// Rings of the device.
 pub(crate) const QUEUE_COUNT: usize = 1;
 
-/// What to do after a message.
+/// Action after a message.
 #[derive(Debug)]
 pub enum Answer {
     /// Nothing.
@@ -45,7 +45,7 @@ pub enum Answer {
     Refused {
         /// The negative acknowledgement.
         reply: Vec<u8>,
-        /// Why, for whoever looks for the reason.
+        /// Reason, for diagnosis.
         refusal: Refusal,
     },
     /// Serve the available requests of a ring, then acknowledge if asked to.
@@ -339,7 +339,7 @@ const PROTOCOL_FEATURES: u64 = 1 << protocol_feature::MQ
     | 1 << protocol_feature::CONFIG
     | 1 << protocol_feature::INBAND_NOTIFICATIONS;
 
-/// What obeying a message came to.
+/// Result of executing a message.
 enum Effect {
     Done,
     Replied(Vec<u8>),

@@ -30,7 +30,7 @@ impl Doorbell {
         Ok(Doorbell { fd: Arc::new(fd), is_socket: file_type == FileType::Socket })
     }
 
-    /// For waiting, which must not hold up whoever replaces the descriptor.
+    /// For waiting without a lock, which would block the replacement of the descriptor.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }

@@ -1,14 +1,13 @@
 //! The guest's memory, from the file descriptors of its memory table.
 //!
-//! Every access goes through the table: what lies outside it does not exist. User Mode Linux
-//! leaves its kernel image out, for instance.
+//! Every access goes through the table: addresses outside it do not exist. User Mode Linux leaves its kernel image out,
+//! for instance.
 //!
-//! Touching mapped memory whose file was truncated kills a process with SIGBUS. A process that
-//! serves one guest may end with it ([`Sharing::OwnProcess`]). One that serves several clients
-//! ([`Sharing::Server`]) maps a file only if nobody can truncate it: a memfd with
-//! `F_SEAL_SHRINK` (fcntl(2)), which is added where the guest allows it. Any other file is never
-//! mapped: it is read and written through its descriptor, by `pread` and `pwrite`, which report
-//! that the file became too short. See `window.rs`.
+//! An access to mapped memory with a truncated file kills a process with SIGBUS. A process that serves one guest may
+//! end with it ([`Sharing::OwnProcess`]). A server of several clients ([`Sharing::Server`]) maps a file only if it
+//! can't be truncated: a memfd with `F_SEAL_SHRINK` (fcntl(2)), which is added where the guest allows it. Any other
+//! file is never mapped: it is accessed through its descriptor by `pread` and `pwrite`, which report that the file
+//! became too short. See `window.rs`.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +25,7 @@ use vm_memory::{
 use super::message::MemoryRegion;
 use super::window::{Window, WriteBack};
 
-/// Whom the process serves that accesses a guest's memory.
+/// Clients of the process that accesses a guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// This guest only: all its memory is mapped.
@@ -212,7 +211,7 @@ pub enum MemoryError {
     File {
         /// The region.
         region: MemoryRegion,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The file can't be mapped.
@@ -220,7 +219,7 @@ pub enum MemoryError {
     Map {
         /// The region.
         region: MemoryRegion,
-        /// What the host said.
+        /// The host's error.
         source: MmapRegionError,
     },
     /// The file is of a kind with which the guest could end or stop the process.
@@ -228,7 +227,7 @@ pub enum MemoryError {
     Kind {
         /// The region.
         region: MemoryRegion,
-        /// What it is.
+        /// Kind of file found.
         found: &'static str,
     },
     /// There are no regions.
@@ -282,7 +281,7 @@ impl Region {
     }
 }
 
-/// What kind of file it is, if it is one that a server must not use.
+/// Returns the kind of file if a server must not use it.
 fn refuse_dangerous(file: &File) -> io::Result<Option<&'static str>> {
     if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
         return Ok(Some("no regular file"));
@@ -291,13 +290,13 @@ fn refuse_dangerous(file: &File) -> io::Result<Option<&'static str>> {
         // A guest that punches a hole takes the page back, and another one may not be had: SIGBUS in spite of a
         // seal. They can't be written but by mapping them.
         HUGETLBFS => Some("made of huge pages of hugetlbfs"),
-        // Whoever answers for the file can leave a read waiting for ever.
+        // The server of a FUSE file system can block a read for ever.
         FUSE => Some("a file in a FUSE file system"),
         _ => None,
     })
 }
 
-/// Whether nobody can make the file shorter any more.
+/// Returns whether the file can't be truncated any more.
 fn is_sealed(file: &File) -> bool {
     let shrink = SealFlags::SHRINK;
     file_system(file).is_ok_and(|kind| kind == TMPFS)

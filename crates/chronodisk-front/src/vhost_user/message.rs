@@ -1,18 +1,15 @@
-//! Messages of vhost-user: the wire format, and nothing that acts on it.
+//! Messages of vhost-user: the wire format only.
 //!
-//! [`MessageDecoder`] takes bytes and file descriptors as they come and gives checked
-//! [`Message`]s. A stream that breaks the format ends with a [`ProtocolError`]; the file
-//! descriptors that came with it are closed.
+//! [`MessageDecoder`] takes bytes and file descriptors as received and returns checked [`Message`]s. A stream that
+//! breaks the format ends with a [`ProtocolError`]; its file descriptors are closed.
 //!
-//! A message is a header of three 32-bit words (request, flags, payload size) in the host's byte
-//! order, then the payload. File descriptors travel beside the bytes; those that arrive while a
-//! message is being received belong to it, so a reader must never read across the end of a
-//! message: [`MessageDecoder::wanted_bytes`] tells how much may be read.
+//! A message is a header of three 32-bit words (request, flags, payload size) in the host's byte order, then the
+//! payload. File descriptors travel beside the bytes, and belong to the message being received. So a reader must never
+//! read across the end of a message: [`MessageDecoder::wanted_bytes`] gives the bytes to read.
 
 use std::os::fd::OwnedFd;
 
-/// Request codes: what the front end (the guest) asks of the backend. "Front-end message types"
-/// in the specification.
+/// Request codes of the front end (the guest) to the backend. "Front-end message types" in the specification.
 pub mod code {
     /// Feature bits of the device and the transport.
     pub const GET_FEATURES: u32 = 1;
@@ -84,8 +81,7 @@ pub mod code {
     }
 }
 
-/// Request codes: what the backend asks of the front end on the backend channel. "Back-end message
-/// types" in the specification.
+/// Request codes of the backend to the front end on the backend channel. "Back-end message types" in the specification.
 pub mod backend_code {
     /// An in-band call: entries were added to a used ring.
     pub const VRING_CALL: u32 = 4;
@@ -154,11 +150,11 @@ pub struct Message {
     pub code: u32,
     /// Whether the front end asked for an acknowledgement.
     pub needs_reply: bool,
-    /// What it asks.
+    /// The request.
     pub request: Request,
 }
 
-/// What the front end asks; `index` is that of a ring.
+/// A request of the front end; `index` is a ring's index.
 #[derive(Debug)]
 pub enum Request {
     /// See [`code::GET_FEATURES`].
@@ -273,10 +269,10 @@ impl MessageDecoder {
         self.header.is_none() && self.filled_bytes == 0 && self.fds.is_empty()
     }
 
-    /// Takes what was received; returns the message once it is whole.
+    /// Takes received bytes; returns the message once it is complete.
     ///
     /// # Errors
-    /// A [`ProtocolError`] if the stream breaks the format; it can't be read on after that.
+    /// A [`ProtocolError`] if the stream breaks the format; the stream is unusable after that.
     ///
     /// # Panics
     /// If there are more bytes than [`wanted_bytes`](Self::wanted_bytes).
@@ -316,7 +312,7 @@ impl Default for MessageDecoder {
     }
 }
 
-/// What precedes every payload.
+/// Precedes every payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// One of [`code`] or [`backend_code`].

@@ -1,17 +1,15 @@
-//! The backend's side of vhost-user, version 1, as far as a block device with one queue needs it.
+//! The backend's side of vhost-user, version 1, for a block device with one queue.
 //!
-//! The protocol is that of the QEMU project's "Vhost-user Protocol" (`docs/interop/vhost-user.rst`).
-//! Three layers do not touch the socket:
+//! The protocol is QEMU's "Vhost-user Protocol" (`docs/interop/vhost-user.rst`). Three layers do not touch the socket:
 //!
 //! * [`message`]: bytes and file descriptors in, checked messages out; replies as bytes.
-//! * [`memory`]: the guest's memory as its table describes it.
-//! * [`Backend`]: what was negotiated, and the rings. It is fed messages and says what to answer.
+//! * [`memory`]: the guest's memory as described by its table.
+//! * [`Backend`]: negotiated state, and the rings. It takes messages and returns answers.
 //!
 //! [`VhostUserSession`] is the shell around them: it owns the socket, the ring's requests and the store.
 //!
-//! In-band notifications are supported and preferred: a kick is then a message whose reply the
-//! guest awaits, so the guest's whole kernel stands still while the kick is served. Kicks and
-//! calls over file descriptors work too.
+//! In-band notifications are supported and preferred: a kick is then a message with a reply that the guest awaits, so
+//! the guest's whole kernel stands still while the kick is served. Kicks and calls over file descriptors work too.
 
 mod backend;
 mod doorbell;

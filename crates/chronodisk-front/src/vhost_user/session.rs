@@ -26,8 +26,7 @@ use crate::virtio_blk::{
 /// Most data in requests that have arrived and are not completed; further reads and writes end
 /// with an I/O error.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
-/// Most requests that have arrived and are not completed, those of rings that were reset
-/// included; further ones end with an I/O error.
+/// Most requests in flight, those of reset rings included; further ones end with an I/O error.
 pub const IN_FLIGHT_COUNT_MAX: usize = 4 * QUEUE_SIZE_MAX as usize;
 
 /// Serves one guest over one socket.
@@ -52,7 +51,7 @@ pub struct VhostUserSession {
     stats: VhostUserStats,
 }
 
-/// Who is told of requests.
+/// Receives the session's requests.
 pub trait RequestHandler {
     /// A request arrived; its bytes have moved. Requests of one kick come in the order of the
     /// ring.
@@ -70,8 +69,7 @@ pub struct Arrival {
     pub request: Request,
     /// Host time that moving the bytes took.
     pub store_time: Nanos,
-    /// The store could not do it: whatever status it is completed with, the guest gets an I/O
-    /// error.
+    /// The store failed: the guest gets an I/O error, regardless of the completion's status.
     pub failed: bool,
 }
 
@@ -96,7 +94,7 @@ pub enum Flow {
     Ended,
 }
 
-/// What a session has seen.
+/// Counters of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostUserStats {
     /// Messages received.
@@ -113,7 +111,7 @@ pub struct VhostUserStats {
     pub written_bytes: u64,
     /// Questions for the serial.
     pub identifications: u64,
-    /// Chains that were no valid request, by what was wrong.
+    /// Invalid chains, by kind of error.
     pub bad_requests: BTreeMap<BadRequestKind, u64>,
     /// Requests that the store could not do.
     pub store_errors: u64,
@@ -169,16 +167,16 @@ pub enum VhostUserError {
     /// The host failed.
     #[error("vhost-user socket: {operation}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         operation: &'static str,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }
 
 impl VhostUserSession {
-    /// Serves `config` with the bytes of `store` to the driver at the other end of `socket`. `clock` measures what
-    /// moving bytes takes ([`Arrival::store_time`]).
+    /// Serves `config` with the bytes of `store` to the driver at the other end of `socket`. `clock` measures the time
+    /// of moving bytes ([`Arrival::store_time`]).
     ///
     /// # Errors
     /// [`VhostUserError::Config`], [`VhostUserError::StoreSize`].
@@ -310,11 +308,11 @@ impl VhostUserSession {
         }
     }
 
-    /// Tells the guest that the used ring has new entries, if it has; never waits for the guest.
-    /// That the guest is gone is no error here: [`readable`](Self::readable) tells.
+    /// Notifies the guest of new entries in the used ring, if there are any; never blocks. A disconnected guest is no
+    /// error here: [`readable`](Self::readable) reports it.
     ///
     /// # Errors
-    /// What the host says if it fails otherwise.
+    /// The host's error otherwise.
     pub fn notify(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.call_pending) {
             return Ok(());
@@ -341,7 +339,7 @@ impl VhostUserSession {
         }
     }
 
-    /// Requests that arrived and were not completed, those of a ring that was reset included.
+    /// Requests in flight, those of a reset ring included.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.in_flight.len()
@@ -353,7 +351,7 @@ impl VhostUserSession {
         self.backend.memory().and_then(|memory| memory.fault())
     }
 
-    /// What the session has seen so far.
+    /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> &VhostUserStats {
         &self.stats
@@ -405,13 +403,13 @@ impl VhostUserSession {
         self.device.bounce.trim();
         match served {
             Ok(()) => {}
-            // Nothing was touched, and what is in flight may still be completed.
+            // The ring is unchanged, and requests in flight may still be completed.
             Err(RingError::NotRunning) => {
                 self.refuse(|| format!("{}: {}", code::name(code::VRING_KICK), RingError::NotRunning))
             }
             Err(error) => self.fail_ring(error),
         }
-        // What was answered at once is announced now: nobody else knows of it.
+        // Requests answered at once are announced now, since the handler does not know of them.
         self.notify().map_err(notify_error)?;
         handler.before_acknowledge();
         if let Some(fault) = self.memory_fault() {
@@ -444,7 +442,7 @@ impl VhostUserSession {
         Ok(())
     }
 
-    /// Bounds what a guest can have in flight.
+    /// Bounds a guest's requests in flight.
     fn admit(&self, request: BlkRequest) -> Result<BlkRequest, BadRequest> {
         let fits = self.in_flight.len() < IN_FLIGHT_COUNT_MAX
             && self.in_flight_bytes + data_bytes(&request) <= IN_FLIGHT_BYTES_MAX;
@@ -530,7 +528,7 @@ impl VhostUserSession {
         Ok(())
     }
 
-    /// Completes what became due while the ring was disabled, once it runs again.
+    /// Completes requests that became due while the ring was disabled, once it runs again.
     fn release_held(&mut self) -> Result<(), VhostUserError> {
         let vring = self.backend.vring(QUEUE);
         let epoch = vring.epoch();
@@ -557,7 +555,7 @@ impl VhostUserSession {
         let vring = self.backend.vring_mut(QUEUE);
         vring.fail();
         if let Some(error) = &vring.error {
-            // Nobody may listen; the ring has stopped anyway.
+            // The channel may be closed; the ring has stopped anyway.
             let _ = error.ring();
         }
     }
@@ -589,7 +587,7 @@ const LOOKS_MAX: u32 = 2 * QUEUE_SIZE_MAX as u32 + 1;
 /// The only ring so far.
 const QUEUE: usize = 0;
 
-/// What the session serves.
+/// The served device.
 struct Device {
     config: BlkConfig,
     store: Box<dyn Store>,
@@ -609,7 +607,7 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// What is needed to give a request back.
+/// Data needed to return a request to the ring.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     head: u16,

@@ -10,7 +10,7 @@ use super::doorbell::Doorbell;
 use super::memory::GuestMemory;
 use super::message::VringAddresses;
 
-/// Most entries in a ring: what User Mode Linux uses.
+/// Most entries of a ring: the size used by User Mode Linux.
 pub const QUEUE_SIZE_MAX: u16 = 256;
 
 /// How a running ring can turn out to be unusable. The ring is stopped then, because nothing in
@@ -197,14 +197,14 @@ impl Vring {
         Ok(())
     }
 
-    /// Whether the guest wants to be told of what was given back since the last time.
+    /// Returns whether the guest wants a call for the entries returned since the last one.
     pub(crate) fn wants_call(&mut self, memory: &GuestMemory) -> bool {
         // A ring that can't be read is told of once too often rather than never.
         self.queue.as_mut().is_none_or(|queue| queue.needs_notification(memory).unwrap_or(true))
     }
 
-    /// All available chains were taken: the guest shall kick for the next one. True if there is
-    /// one already, of which it may not tell.
+    /// Requests a kick for the next chain, after all available ones were taken. Returns true if there is one already,
+    /// which the guest may not announce.
     pub(crate) fn await_kick(&mut self, memory: &GuestMemory) -> Result<bool, RingError> {
         if !self.event_idx {
             return Ok(false);

@@ -1,14 +1,13 @@
-//! Guest memory that is not mapped: a window of private memory, into which `pread` brings the bytes that are asked
-//! for, and out of which `pwrite` takes the bytes that were written.
+//! Guest memory that is not mapped: a window of private memory, filled from the file by `pread` on demand. `pwrite`
+//! writes its changes back.
 //!
-//! The queue's code asks for pieces of memory and works on them. A piece for reading is filled from the file when it
-//! is asked for. A piece that was written is told to the library's interface for dirty pages, and that writes it
-//! back. Each access costs a system call, some 25 of them a request.
+//! The queue's code asks for pieces of memory and works on them. A piece is filled from the file when it is requested.
+//! A written piece is reported to the library's interface for dirty pages, which writes it back. Each access costs a
+//! system call, about 25 of them per request.
 //!
-//! An index of a ring has two bytes, and nobody promises that a system call copies both at once. The guest only ever
-//! counts up, so a value that was read twice in a row was there as a whole. For the indices that the device writes
-//! there is no such remedy; Linux on x86-64 was not seen to tear them (0 of 398,000 changes that another
-//! thread saw in 4 million writes).
+//! An index of a ring has two bytes, and no system call guarantees to copy both at once. The guest's index only
+//! increases, so a value read twice in a row is not torn. The device's own indices have no such remedy; Linux on x86-64
+//! was not seen to tear them (0 of 398,000 changes seen by another thread in 4 million writes).
 
 use std::fs::File;
 use std::io;
@@ -27,7 +26,7 @@ use super::message::MemoryRegion;
 /// A region of guest memory behind its file descriptor.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// The window, as the queue's code sees it: what is written there goes to the file.
+    /// The window as seen by the queue's code: writes go through to the file.
     area: MmapRegion<WriteBack>,
     target: Arc<Target>,
     region: MemoryRegion,
@@ -57,7 +56,7 @@ const LOOKS_MAX: usize = 64;
 impl Window {
     pub fn new(file: File, region: MemoryRegion, fault: Arc<Fault>) -> Result<Self, MemoryError> {
         let no_memory = |source: io::Error| MemoryError::File { region, source };
-        // Nobody else ever gets this one, so its mappings are safe.
+        // This memory is private to the process, so its mappings are safe.
         let memory: File = memfd_create("window", MemfdFlags::CLOEXEC).map_err(|errno| no_memory(errno.into()))?.into();
         memory.set_len(WINDOW_BYTES as u64).map_err(no_memory)?;
         let memory = FileOffset::new(memory, 0);
@@ -151,11 +150,11 @@ fn read_twice(file: &File, file_at: u64, [first, second]: [&mut u8; 2]) -> io::R
         }
         [*first, *second] = again;
     }
-    // Somebody who counts as fast as that is no driver; what was read last is as good as any other.
+    // No driver counts that fast; the last value read is as good as any other.
     Ok(())
 }
 
-/// Takes what was written in a window to its file; where memory is mapped, nothing.
+/// Writes a window's changes to its file; does nothing for mapped memory.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBack {
     target: Option<Arc<Target>>,

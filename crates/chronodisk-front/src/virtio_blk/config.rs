@@ -1,4 +1,4 @@
-//! What the device tells its driver about itself.
+//! Device configuration shown to the driver.
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_sim::SECTOR_BYTES;
@@ -26,7 +26,7 @@ pub struct BlkConfig {
     /// Unit that the medium writes without a read-modify-write, in bytes; a power of two, at
     /// least the logical block.
     pub physical_block_bytes: u32,
-    /// What the device answers when asked who it is; the first 20 bytes count.
+    /// Serial number; the first 20 bytes count.
     pub serial: String,
     /// Unit of discard in sectors, a multiple of the logical block; `None` if the device does not
     /// support discard.
@@ -56,10 +56,10 @@ impl BlkConfig {
         }
     }
 
-    /// Checks what the fields promise.
+    /// Checks the fields.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first field that is wrong.
+    /// [`ConfigError`] names the first wrong field.
     pub fn check(&self) -> Result<(), ConfigError> {
         let error = |field, value: u64, expected| Err(ConfigError { field, value, expected });
         let logical_block_bytes = self.logical_block_bytes;
@@ -94,9 +94,8 @@ impl BlkConfig {
 
     /// Feature bits that the device offers.
     ///
-    /// `VIRTIO_RING_F_EVENT_IDX` stays out: with it a driver may leave kicks out, and in-band
-    /// kicks are what stops the guest's time. `VIRTIO_BLK_F_SIZE_MAX` stays out too: it would cut
-    /// large segments.
+    /// `VIRTIO_RING_F_EVENT_IDX` is not offered: with it a driver may omit kicks, and in-band kicks stop the guest's
+    /// time. `VIRTIO_BLK_F_SIZE_MAX` is not offered either: it would cut large segments.
     #[must_use]
     pub fn features(&self) -> u64 {
         let mut bits = vec![
@@ -156,15 +155,15 @@ impl BlkConfig {
     }
 }
 
-/// A field of [`BlkConfig`] that is not what it must be.
+/// A wrong field of [`BlkConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}, expected {expected}")]
 pub struct ConfigError {
     /// Name of the field.
     pub field: &'static str,
-    /// What it is.
+    /// Value found.
     pub value: u64,
-    /// What it must be.
+    /// Values expected.
     pub expected: &'static str,
 }
 

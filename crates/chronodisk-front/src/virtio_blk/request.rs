@@ -1,12 +1,11 @@
-//! From a descriptor chain to a checked request.
+//! Parses a descriptor chain into a checked request.
 //!
-//! A chain is a request's header (16 bytes that the device reads), its data, and one status byte
-//! that the device writes. The device must not depend on how these are cut into descriptors
-//! (VIRTIO 1.2, section 2.7.4, "Message Framing"): the header is the first bytes that can be
-//! read, the status the last that can be written.
+//! A chain is a request's header (16 bytes read by the device), its data, and one status byte written by the device.
+//! The device must not depend on the division into descriptors (VIRTIO 1.2, section 2.7.4, "Message Framing"): the
+//! header is the first bytes that can be read, the status the last that can be written.
 //!
-//! Everything in a chain is the guest's word. What does not hold ends as a [`BadRequest`], with
-//! the status byte's address if there is one; nothing here panics or loops without bound.
+//! All of a chain comes from the guest. An invalid part becomes a [`BadRequest`], with the status byte's address if
+//! there is one; no chain causes a panic or an unbounded loop.
 
 use chronodisk_sim::{Op, Priority, SECTOR_BYTES};
 use virtio_bindings::bindings::virtio_blk::{
@@ -30,7 +29,7 @@ pub struct BlkRequest {
     pub head: u16,
     /// Where the status byte goes.
     pub status_address: GuestAddress,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First sector of 512 bytes; zero where the operation has no range.
     pub sector: u64,
@@ -43,7 +42,7 @@ pub struct BlkRequest {
     pub segments: Vec<Segment>,
 }
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Something that takes time on the device.
@@ -66,12 +65,12 @@ pub struct Segment {
 pub struct BadRequest {
     /// Where the status byte goes; `None` if the chain has none that can be written.
     pub status_address: Option<GuestAddress>,
-    /// What is wrong.
+    /// The problem.
     pub kind: BadRequestKind,
 }
 
 impl BadRequest {
-    /// What to answer.
+    /// Status to answer.
     #[must_use]
     pub fn status(&self) -> BlkStatus {
         match self.kind {
@@ -83,7 +82,7 @@ impl BadRequest {
     }
 }
 
-/// What can be wrong with a chain.
+/// Problems of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum BadRequestKind {
@@ -119,7 +118,7 @@ pub enum BadRequestKind {
     TooMuchInFlight,
 }
 
-/// What the device allows, and what was negotiated.
+/// The device's limits, and the negotiated features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Size of the device in sectors.
@@ -190,7 +189,7 @@ const HEADER_BYTES: usize = 16;
 /// Size of `struct virtio_blk_discard_write_zeroes`: sector, length, flags.
 const RANGE_BYTES: usize = 16;
 
-/// The memory of a chain: what the device reads, then what it writes.
+/// The memory of a chain: the part that the device reads, then the part that it writes.
 #[derive(Default)]
 struct Layout {
     readable: Vec<Segment>,
@@ -310,7 +309,7 @@ impl Layout {
         Ok((sector, sectors))
     }
 
-    /// Takes the first bytes of what the device reads.
+    /// Takes the first bytes of the readable part.
     fn take_readable<const N: usize>(&mut self, memory: &impl GuestMemory) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         let mut filled = 0;

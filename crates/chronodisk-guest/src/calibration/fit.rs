@@ -1,13 +1,13 @@
-//! From what probes took natively and in a guest to what each kind of work counts.
+//! From the probes' native and guest times to the charge of each kind of work.
 //!
 //! All is linear: natively a probe took N; in the guest its own code took U, and the kernel did pieces of work of each
-//! kind. What the pieces count must be N - U in sum. Each kind has probes in which it is nearly all that the kernel
-//! does, so the kinds are solved one after the other, and what those before count in a probe is taken off. Two probes
-//! of a kind whose pieces differ in size give a line, one gives a share.
+//! kind. The sum of the pieces' charges must be N - U. Each kind has probes with nearly all of their kernel time in it,
+//! so the kinds are solved one after the other, with earlier kinds' charges subtracted. Two probes of a kind with
+//! pieces of different size give a line, one gives a share.
 //!
-//! A program that was just begun takes more of its own CPU time than natively, because the host has to make an address
-//! space for it page by page. So of beginning processes, forks give the share of the kernel's work, and what remains
-//! too much of fork and exec is taken off the first page faults of new address spaces.
+//! A program that was just started takes more of its own CPU time than natively, because the host has to make its
+//! address space page by page. So forks give the share of the kernel's work for process creation, and the remaining
+//! excess of fork and exec is subtracted from the first page faults of new address spaces.
 
 use super::Measured;
 use super::probes::{LARGE_COPY_BYTES, SMALL_COPY_BYTES};
@@ -16,15 +16,15 @@ use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
 /// How often kinds of work that occur together are solved again with each other's result.
 const ROUNDS: u32 = 20;
 
-/// A probe that counts up to so many times what it took natively needs no compromise.
+/// A probe with a charge up to this multiple of its native time needs no compromise.
 const WELL_EXPRESSED: f64 = 1.01;
 
-/// The costs that make each probe count what it took natively.
+/// Costs with which each probe is charged its native time.
 pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     let of = |name: &str| measured.iter().find(|probe| probe.name == name).expect("all probes were measured");
     let free = WorkCost::free();
     let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
-    // What a probe's own code takes in reading a counter and touching memory is the host's part of it.
+    // The excess of a probe's own code for reading a counter and touching memory is the host's.
     let (read, fault) = (of("time-stamp"), of("fault"));
     costs.tsc_extra_nanos = (read.guest_user_nanos / read.guest_tsc_reads.max(1) as f64) as u64;
     costs.fault_extra_nanos = (fault.guest_user_nanos / faults(fault).max(1.0)) as u64;
@@ -56,18 +56,18 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     costs
 }
 
-/// A piece of a kind with a bound takes no more than so many times what its probe's mean piece does, unless the kernel
-/// works in it. The probes' own pieces vary by less in all but one of a hundred.
+/// Bound of a piece, as a multiple of its probe's mean piece, unless the kernel does additional work. All but one of a
+/// hundred of the probes' pieces vary by less.
 const BOUND_OF_CALL: f64 = 2.5;
 const BOUND_OF_COPY: f64 = 2.0;
 const BOUND_OF_SWITCH: f64 = 4.0;
-/// The same of what follows an idle time, which no probe measures: an interrupt, and a way through the kernel as long
-/// as that of making a file.
+/// The same for work after an idle time, which no probe measures: an interrupt, and a way through the kernel as long as
+/// that of creating a file.
 const BOUND_OF_OTHER: f64 = 5.0;
-/// Copying from or to memory that no cache holds takes so many times what the probe takes, which repeats itself.
+/// Copying from or to uncached memory, as a multiple of the probe, which repeats itself.
 const COPY_IN_CACHE: f64 = 2.0;
 
-/// What is the emulation's, from the probes' pieces: the rest is the kernel's own work.
+/// Sets the emulation's part from the probes' pieces: the rest is the kernel's own work.
 fn set_bounds<'a>(costs: &mut KernelCosts, of: &impl Fn(&str) -> &'a Measured) {
     let mean = |name: &str, work: Work| {
         let Worked { count, cpu_nanos } = of(name).guest_worked[work as usize];
@@ -84,8 +84,8 @@ fn set_bounds<'a>(costs: &mut KernelCosts, of: &impl Fn(&str) -> &'a Measured) {
     costs.copy_scale = costs.works[Work::Copy as usize].scale;
 }
 
-/// How far two sets of costs are from each other in what decides about long work of the kernel: its bounds, and what
-/// copying takes. The largest difference as a share of the smaller value.
+/// Distance of two sets of costs in the values that decide on long work of the kernel: its bounds, and the cost of
+/// copying. The largest difference as a share of the smaller value.
 pub(super) fn difference(one: &KernelCosts, other: &KernelCosts) -> f64 {
     let deciding = |costs: &KernelCosts| {
         let bound = |work: Work| costs.works[work as usize].bound_nanos.unwrap_or(0) as f64;
@@ -98,7 +98,7 @@ pub(super) fn difference(one: &KernelCosts, other: &KernelCosts) -> f64 {
     deciding(one).into_iter().zip(deciding(other)).map(share).fold(0.0, f64::max)
 }
 
-/// A mean piece of work in a probe: the CPU time that it took, and what it should count.
+/// A mean piece of work in a probe: its CPU time, and its target charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     cpu_nanos: f64,
@@ -115,7 +115,7 @@ fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
     Point { cpu_nanos: cpu_nanos as f64 / pieces, target_nanos: (target / pieces).max(0.0), count: pieces }
 }
 
-/// What each first page fault of an address space must take off the probe's own CPU time, for it to count no more than
+/// Subtraction per first page fault of an address space with which the probe's own CPU time counts no more than
 /// natively.
 fn new_fault_extra(probe: &Measured, costs: &KernelCosts) -> u64 {
     let without = KernelCosts { new_fault_extra_nanos: 0, ..*costs };
@@ -124,7 +124,7 @@ fn new_fault_extra(probe: &Measured, costs: &KernelCosts) -> u64 {
     (too_much.min(there_is).max(0.0) / probe.guest_new_faults.max(1) as f64) as u64
 }
 
-/// CPU time of the probe's own code, without what stops cost it.
+/// CPU time of the probe's own code, without the cost of stops.
 fn user_nanos(probe: &Measured, costs: &KernelCosts) -> f64 {
     let extra = faults(probe) * costs.fault_extra_nanos as f64
         + probe.guest_new_faults as f64 * costs.new_fault_extra_nanos as f64
@@ -136,13 +136,13 @@ fn faults(probe: &Measured) -> f64 {
     probe.guest_worked[Work::Fault as usize].count as f64
 }
 
-/// What a probe counts in a guest with these costs, in nanoseconds.
+/// Charge of a probe in a guest with these costs, in nanoseconds.
 pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
     user_nanos(probe, costs) + Work::ALL.into_iter().map(|work| counted(probe, work, costs)).sum::<f64>()
 }
 
-/// What work of a kind counts in a probe. The kernel works in none of them, so there is nothing beyond the bounds but
-/// copying, which has the scale of its kind.
+/// Charge of a kind's work in a probe. The kernel does no additional work in probes, so only copying, which has its
+/// kind's scale, is beyond the bounds.
 fn counted(probe: &Measured, work: Work, costs: &KernelCosts) -> f64 {
     let cost = WorkCost { bound_nanos: None, ..costs.works[work as usize] };
     cost.counts_nanos(probe.guest_worked[work as usize])
@@ -154,7 +154,7 @@ fn line([small, large]: [Point; 2]) -> WorkCost {
     if grows <= 0.0 {
         return share(&[small, large]);
     }
-    // What the guest's kernel does more for the large piece is its emulation's alone.
+    // The kernel's additional work for the large piece is its emulation's alone.
     if large.target_nanos <= small.target_nanos {
         let target_nanos = small.count * small.target_nanos + large.count * large.target_nanos;
         let added_nanos = (target_nanos / (small.count + large.count)) as u64;
@@ -183,7 +183,7 @@ mod tests {
     use super::super::probes::PROBES;
     use super::*;
 
-    /// A guest whose work costs what `truth` says: the native times follow from the guest's.
+    /// A guest with the costs of `truth`: the native times follow from the guest's.
     fn made_up(truth: &KernelCosts) -> Vec<Measured> {
         let mut measured = Vec::new();
         for (index, probe) in PROBES.iter().enumerate() {
@@ -243,7 +243,7 @@ mod tests {
         let found = fit(&measured);
         let extra = |costs: &KernelCosts| [costs.fault_extra_nanos, costs.tsc_extra_nanos];
         assert_eq!(extra(&found), extra(truth));
-        // What remains of solving in rounds.
+        // Residual of solving in rounds.
         assert!(found.new_fault_extra_nanos.abs_diff(truth.new_fault_extra_nanos) <= 20, "{found:?}");
         for (work, (found, truth)) in Work::ALL.into_iter().zip(found.works.iter().zip(&truth.works)) {
             assert!((found.scale - truth.scale).abs() < 1e-3, "{work:?}: {found:?}");

@@ -29,24 +29,24 @@ use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingC
 /// Version of the file.
 pub const SCHEMA: &str = "chronodisk.calibration/5";
 
-/// What was found, and for which machine.
+/// The result, and its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What it is of; costs of another one are not taken.
+    /// The calibrated machine; another machine's costs are not used.
     pub machine: Machine,
     /// The costs.
     pub costs: KernelCosts,
-    /// What they were made from.
+    /// Their measurements.
     pub probes: Vec<Measured>,
-    /// How far the costs of one half of the runs are from those of the other half: the largest share, 0 if they are
-    /// equal. `None` for one run of each probe, and for results that don't say it.
+    /// Largest relative difference between the costs of one half of the runs and those of the other, 0 if they are
+    /// equal. `None` for one run of each probe, and for results without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halves_differ: Option<f64>,
 }
 
-/// What the costs depend on.
+/// Properties of a machine that the costs depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the host's processor, as it calls itself.
@@ -57,25 +57,25 @@ pub struct Machine {
     pub version: String,
 }
 
-/// What a probe took.
+/// Measurements of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Of the probe.
     pub name: String,
     /// CPU time natively, in nanoseconds.
     pub native_nanos: f64,
-    /// CPU time of its own code in the guest, in nanoseconds, without what any stop takes.
+    /// CPU time of its own code in the guest, in nanoseconds, without the cost of stops.
     pub guest_user_nanos: f64,
     /// Its reads of the time stamp counter, which are emulated.
     pub guest_tsc_reads: u64,
     /// Its page faults among the first of an address space.
     pub guest_new_faults: u64,
-    /// What the guest's kernel did for it, in the order of [`Work::ALL`].
+    /// The kernel's work for it, in the order of [`Work::ALL`].
     pub guest_worked: [Worked; Work::COUNT],
 }
 
 impl Measured {
-    /// What it counts in a guest with these costs, in nanoseconds.
+    /// Its charge in a guest with these costs, in nanoseconds.
     #[must_use]
     pub fn charged_nanos(&self, costs: &KernelCosts) -> f64 {
         fit::charged(self, costs)
@@ -109,7 +109,7 @@ pub fn file() -> Option<PathBuf> {
 /// Names another file.
 pub const FILE_VARIABLE: &str = "CHRONODISK_CALIBRATION";
 
-/// What has been kept for this machine; what is of another one, or can't be read, is as if it were not there.
+/// The saved calibration of this machine, if it is there and readable.
 #[must_use]
 pub fn kept() -> Option<Calibration> {
     let text = fs::read_to_string(file()?).ok()?;
@@ -117,10 +117,10 @@ pub fn kept() -> Option<Calibration> {
     (calibration.schema == SCHEMA && calibration.machine == Machine::this()).then_some(calibration)
 }
 
-/// Keeps it for the runs to come, whole or not at all.
+/// Saves it for later runs, completely or not at all.
 ///
 /// # Errors
-/// Those of the host, and where there is no home.
+/// Those of the host, and if there is no home.
 pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
     let path =
         file().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
@@ -132,10 +132,10 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs all probes `reps` times natively and in a guest, and finds the costs.
+/// Runs all probes `reps` times natively and in a guest, and computes the costs.
 ///
-/// `options` say what the guest is like; its time and its command are the calibration's. `on_probe` is told what comes
-/// next.
+/// `options` describe the guest; its time and its command are the calibration's. `on_probe` is called with the next
+/// probe.
 ///
 /// # Errors
 /// Those of a run, and of starting a program.
@@ -154,7 +154,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             let mut command = Command::new(&executable);
             command.args(probes::words(probe));
             let native = native_run(&mut command, Processors::One)?.cpu();
-            // Without anything taken off but what any stop takes, so that the rest is seen.
+            // Only the cost of stops is subtracted, so that the rest is visible.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
             let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
@@ -177,7 +177,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
     Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured, halves_differ })
 }
 
-/// What each probe took by some of its runs, by their numbers.
+/// Measurements of each probe from some of its runs, by their numbers.
 fn measured_by(nothing: &[Measured], probes: &[Vec<Measured>], takes: impl Fn(usize) -> bool) -> Vec<Measured> {
     let nothing = shortest(nothing, &takes);
     probes.iter().map(|runs| less(shortest(runs, &takes), &nothing)).collect()
@@ -207,7 +207,7 @@ fn cpu_nanos(measured: &Measured) -> f64 {
     measured.guest_user_nanos + measured.guest_worked.iter().map(|worked| worked.cpu_nanos as f64).sum::<f64>()
 }
 
-/// What the probe took beyond its begin and its end.
+/// Measurements of the probe without its begin and end.
 fn less(probe: Measured, nothing: &Measured) -> Measured {
     Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),

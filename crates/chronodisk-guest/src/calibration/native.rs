@@ -25,7 +25,7 @@ pub struct HeldSignals {
 }
 
 impl HeldSignals {
-    /// Holds those of the calling thread.
+    /// Blocks the calling thread's signals.
     ///
     /// # Errors
     /// Those of the host.
@@ -34,11 +34,11 @@ impl HeldSignals {
     }
 }
 
-/// A folder in memory that goes with its owner.
+/// A folder in memory that is removed with its owner.
 ///
-/// Where this process may mount, it is an ext4 in a file in memory, because a guest's programs work in an ext4 as well,
-/// and tmpfs does with half the CPU time. What such a file system does after a program (writing back, its journal) is
-/// not in the program's CPU time.
+/// If this process may mount, it is an ext4 in a file in memory, because a guest's programs work in an ext4 as well,
+/// and tmpfs takes half the CPU time. Work of the file system after a program (write-back, its journal) is not in the
+/// program's CPU time.
 #[derive(Debug)]
 pub struct NativeFolder {
     path: PathBuf,
@@ -77,7 +77,7 @@ impl NativeFolder {
         &self.path
     }
 
-    /// What it is on: the one that was asked for, or [`FileSystem::None`] for the host's tmpfs.
+    /// Its file system: the requested one, or [`FileSystem::None`] for the host's tmpfs.
     #[must_use]
     pub fn file_system(&self) -> FileSystem {
         self.file_system
@@ -125,7 +125,7 @@ fn quietly(command: &mut Command) -> io::Result<()> {
 
 impl Drop for NativeFolder {
     fn drop(&mut self) {
-        // What fails here leaves at worst an empty folder in memory: the mount goes with this process.
+        // At worst a failure here leaves an empty folder in memory: the mount ends with this process.
         if self.file_system != FileSystem::None {
             // Lazily, because a killed program's processes may not be gone yet.
             let _ = quietly(Command::new("umount").arg("-l").arg(&self.path));
@@ -164,7 +164,7 @@ impl KernelThreads {
         Ok(KernelThreads(threads))
     }
 
-    /// What they have used since `before`. A thread that has ended meanwhile counts nothing.
+    /// CPU time since `before`. A thread that has ended meanwhile counts zero.
     #[must_use]
     pub fn since(&self, before: &KernelThreads) -> Duration {
         let used = |(number, now): (&u32, &Duration)| match before.0.get(number) {
@@ -175,7 +175,7 @@ impl KernelThreads {
     }
 }
 
-/// What a program took on this host.
+/// Cost of a program on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NativeRun {
     /// CPU time of its own code and its children's. The host tells it from the kernel's by where its ticks find the
@@ -197,7 +197,7 @@ impl NativeRun {
     }
 }
 
-/// Those that a program may use.
+/// Processors of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processors {
     /// One, as in a guest: waking a program on another processor costs both of them CPU time.
@@ -206,7 +206,7 @@ pub enum Processors {
     All,
 }
 
-/// Runs a program to its end, or until a signal asks to end, which ends what the program has begun, too.
+/// Runs a program to its end, or until a signal requests the end, which also ends its processes.
 ///
 /// # Errors
 /// When it can't be started, ends with another status than 0, or is interrupted.
@@ -215,7 +215,7 @@ pub fn native_run(command: &mut Command, processors: Processors) -> Result<Nativ
     let mut only = CpuSet::new();
     only.set(sched_getcpu());
     let prepare = move || {
-        // SAFETY: the set is initialised before use; nobody else's memory is touched.
+        // SAFETY: the set is initialised before use, and only this function's memory is touched.
         unsafe {
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
@@ -326,8 +326,8 @@ mod tests {
         });
         drop(held);
         assert!(matches!(ended, Err(RunError::Interrupted { signal: libc::SIGTERM })), "{ended:?}");
-        // A killed process dies when it is scheduled next, and nobody waits for it, so it may be a zombie until whoever
-        // took it over does. Without the kill it would sleep on for a quarter of an hour.
+        // A killed process dies when it is scheduled next, and may remain a zombie until its new parent reaps it.
+        // Without the kill it would sleep for a quarter of an hour.
         let lives = || {
             let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             let state = stat.rsplit(')').next().unwrap_or_default().trim_start();

@@ -9,22 +9,22 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::costs::Work;
 
-/// What a probe does, and how often.
+/// A probe's action, and its number of repetitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// As the command line and the results name it.
     pub name: &'static str,
-    /// What it does.
+    /// The action.
     pub title: &'static str,
-    /// What most of its kernel time goes into.
+    /// Class of most of its kernel time.
     pub work: Work,
-    /// How often it does it.
+    /// Repetitions.
     pub times: u32,
     /// Does it so often.
     act: fn(u32) -> io::Result<()>,
 }
 
-/// The probe that only begins and ends; what it takes is taken off the others.
+/// The probe that only begins and ends; its cost is subtracted from the others'.
 pub(crate) const NOTHING: Probe =
     Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_| Ok(()) };
 
@@ -197,7 +197,7 @@ fn forks(times: u32) -> io::Result<()> {
             0 => unsafe { libc::_exit(0) },
             child => rustix::process::Pid::from_raw(child),
         };
-        // By name: a wait for any child would take those of others in this process.
+        // By name: a wait for any child would reap other children of this process.
         rustix::process::waitpid(child, rustix::process::WaitOptions::empty())?;
     }
     Ok(())

@@ -36,7 +36,7 @@ pub enum PackageError {
     Archive {
         /// Which.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file could not be read or written.
@@ -44,7 +44,7 @@ pub enum PackageError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }
@@ -53,7 +53,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> PackageError + '_ {
     |source| PackageError::File { path: path.to_owned(), source }
 }
 
-/// What a kernel was built from, in words for who receives it.
+/// Description of a kernel's source for its recipients.
 pub(super) fn source_note(release: &str, archive: &Path) -> String {
     let archive = archive.file_name().unwrap_or_default().to_string_lossy();
     format!(
@@ -114,7 +114,7 @@ pub fn package(folder: &Path) -> Result<PathBuf, PackageError> {
     let archive = folder.join(format!("chronodisk-{}-x86_64.tar.gz", folder_name()));
     let unfinished = archive.with_extension("unfinished");
     let mut tar = Command::new("tar");
-    // gzip writes the time into what it compresses, unless told not to.
+    // gzip otherwise writes the time into its output.
     tar.args(["--create", "--use-compress-program", "gzip --no-name", "--sort=name", "--mtime=@0"]);
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
     tar.arg("--file").arg(&unfinished).arg("--directory").arg(&stage.0).arg("lib");

@@ -1,4 +1,4 @@
-//! Makes a trace of what the guest's clock has noted.
+//! Makes a trace from the events recorded by the guest's clock.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::shared::layout::{
     RECORD_WORDS_SHIFT, RecordedEvent,
 };
 
-/// What was recorded, and what holds for all of it.
+/// Recorded events, with the recording's properties.
 pub(crate) struct Recorded<'a> {
     pub events: &'a [u8],
     /// Events that are missing.
@@ -107,7 +107,7 @@ impl Recorded<'_> {
         Ok(trace)
     }
 
-    /// Each call with what came of it, in order of entry.
+    /// Each call with its result, in order of entry.
     fn drafts(&self) -> Result<Vec<Draft>, RecordingError> {
         let (all, _) = self.events.as_chunks::<8>();
         let mut drafts: Vec<Draft> = Vec::new();
@@ -133,7 +133,7 @@ impl Recorded<'_> {
                 continue;
             }
             let draft = places.get(&sequence).map(|&place| &mut drafts[place]);
-            // The call may be one of those that were lost.
+            // The call's entry may be one of the lost events.
             let Some(draft) = draft else { continue };
             if kind == RecordedEvent::Return as u64 {
                 returned(&mut words, draft)?;

@@ -1,7 +1,7 @@
 //! Records the system calls of the guest's programs, which the guest's clock sees anyway (`shim/record.c`).
 //!
-//! The clock notes them in memory of the launcher's, as they are: numbers, registers, paths. [`Recording::take`] makes
-//! a trace of that. Recording takes no virtual time. What has happened is kept even if the guest is killed.
+//! The clock notes them unchanged in the launcher's memory: numbers, registers, paths. [`Recording::take`] makes a
+//! trace of them. Recording takes no virtual time, and the records survive a kill of the guest.
 
 mod decode;
 pub(crate) mod names;
@@ -43,12 +43,12 @@ pub enum RecordingError {
         "system calls can't be recorded with this kernel: it was not found where it keeps ids and page tables of tasks"
     )]
     UnknownKernel,
-    /// What is recorded makes no sense.
+    /// The recording is inconsistent.
     #[error("the recording of system calls is damaged at byte {at}: {what}")]
     Damaged {
         /// Where.
         at: usize,
-        /// What was found.
+        /// The value found.
         what: &'static str,
     },
     /// The memory can't be read.
@@ -64,7 +64,7 @@ impl Recording {
     pub fn new() -> io::Result<Self> {
         let file = File::from(memfd_create("chronodisk-recording", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, RECORD_EVENTS_OFFSET as u64)?;
-        // SAFETY: nobody else has the file yet.
+        // SAFETY: the file is not shared yet.
         let mut mapped = unsafe { MmapMut::map_mut(&file)? };
         // SAFETY: the mapping is as large and aligned to a page, and zeros are a header.
         let words = unsafe { &*mapped.as_mut_ptr().cast::<RecordingWords>() };
@@ -87,10 +87,10 @@ impl Recording {
         self.file.as_fd().try_clone_to_owned()
     }
 
-    /// The trace of what was recorded until now, of a file system at `mount` and a command that began in `directory`.
+    /// The trace of the records so far, of a file system at `mount` and a command that began in `directory`.
     ///
     /// # Errors
-    /// If nothing was recorded, or what was recorded makes no sense.
+    /// If there are no records, or they are inconsistent.
     pub fn take(&self, clock: Clock, mount: &str, directory: &str) -> Result<CallTrace, RecordingError> {
         let mut bytes = Vec::new();
         let mut file = &*self.file;
@@ -124,7 +124,7 @@ impl Recording {
 const STATES: [RecorderState; 4] =
     [RecorderState::NotBegun, RecorderState::Begun, RecorderState::Ended, RecorderState::Impossible];
 
-/// What the clock looks at of a call, in the form of the table.
+/// The clock's instructions for a call, in the form of the table.
 fn listed(name: &str) -> u64 {
     let recorded = recorded_arguments(name);
     let place = |number: Option<usize>, what: Listed| number.map_or(0, |number| (number as u64 + 1) << what as u64);

@@ -339,7 +339,7 @@ const OLD: [&str; 335] = [
     "rseq",
 ];
 
-/// The first number of those that all architectures share.
+/// First number of the calls common to all architectures.
 const SHARED_FIRST: usize = 424;
 
 const SHARED: [&str; 47] = [

@@ -27,11 +27,11 @@ pub(super) const FIRST: u64 = 1 << 32;
 pub(super) const PART_HEADER_BYTES: usize = 8;
 /// Most waits of one step; more are steps before it.
 const WAITS_MAX: usize = 256;
-/// Less CPU time than this before a call is added to that of the next step, since each charge costs the host as much as
-/// a call does. Calls come earlier by less than this, and nothing adds up.
+/// A shorter CPU time before a call is added to the next step's, since each charge costs the host as much as a call.
+/// Calls come earlier by less than this, and the errors do not add up.
 const CHARGE_MIN_NANOS: u64 = 2_000;
 
-/// What the words of a step's head hold: kind, whether it signals, number of waits, number of words.
+/// Words of a step's head: kind, whether it signals, number of waits, number of words.
 pub(super) mod head {
     pub const SIGNALS: u64 = 1 << 8;
     pub const WAITS_SHIFT: u32 = 16;
@@ -43,7 +43,7 @@ pub(super) mod head {
 /// Kinds of steps.
 pub(super) mod kind {
     pub const NOTHING: u64 = 0;
-    /// Number and kind of expectation; what is expected; kinds of arguments; six arguments; strings.
+    /// Number and kind of expectation; the expectation; kinds of arguments; six arguments; strings.
     pub const CALL: u64 = 1;
     /// Whether sockets; both slots.
     pub const PIPE: u64 = 2;
@@ -142,7 +142,7 @@ fn encode_task(steps: &[Step], think: ThinkTime) -> Vec<u64> {
     let (mut words, mut owed_nanos) = (Vec::new(), 0u64);
     for (at, step) in steps.iter().enumerate() {
         owed_nanos = owed_nanos.saturating_add(think.of(step));
-        // What other tasks or a sleep wait for is not put off.
+        // A step that other tasks or a sleep wait for is not delayed.
         let can_be_late = matches!(step.action, Action::Call { .. }) && step.waits.is_empty() && !step.signals;
         let is_put_off = owed_nanos < CHARGE_MIN_NANOS && can_be_late && at + 1 < steps.len();
         encode(step, if is_put_off { 0 } else { std::mem::take(&mut owed_nanos) }, &mut words);
@@ -295,13 +295,13 @@ pub struct ReplayOutcome {
     pub waits_abandoned: u64,
     /// Whether all tasks ended.
     pub is_whole: bool,
-    /// The guest's time stamp counter when the first task was about to begin. What comes before is the replayer's own.
+    /// The guest's time-stamp counter just before the first task. Earlier work is the replayer's own.
     pub began_ticks: u64,
     /// Most resident memory of the replayer, if its kernel said so.
     pub memory_bytes: Option<u64>,
     /// Most tasks that were there at once.
     pub tasks_at_once: u64,
-    /// The first calls that differed: indices of records, with what came of them now.
+    /// The first calls with a different result: indices of records, with their results now.
     pub differences: Vec<(usize, i64)>,
 }
 
@@ -348,7 +348,7 @@ mod tests {
         Step { record: 0, think, kernel, waits: Vec::new(), signals: false, action }
     }
 
-    /// What is charged before each step.
+    /// CPU time charged before each step.
     fn charges(steps: &[Step]) -> Vec<u64> {
         let words = encode_task(steps, ThinkTime { speed: 0.5, with_kernel: false });
         let (mut charges, mut at) = (Vec::new(), 0);

@@ -14,11 +14,11 @@ use crate::shared::layout::{FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, 
 
 /// Memory of a thread: a part of its feed, then its stack.
 const AREA_BYTES: usize = 64 << 10;
-/// Made-up data, and room for what calls fill. Longer transfers use it several times.
+/// Generated data, and room for calls' output. Longer transfers use it several times.
 const DATA_BYTES: usize = 256 << 10;
 /// Most pieces of a transfer.
 const PIECES_MAX: usize = 64;
-/// First id of the thread that waits for the end; above what a recorded task has, unless the kernel gave out all ids.
+/// First id of the thread that waits for the end; above recorded tasks' ids, unless the kernel allocated all ids.
 const CONTROLLER_ID: u32 = (1 << 22) - 17;
 /// Tasks whose id is taken get the next free one with the same remainder: file systems allocate by it.
 const ID_STEP: u32 = 16;
@@ -33,7 +33,7 @@ pub(super) struct Difference {
     got: AtomicU64,
 }
 
-/// What the replayer leaves in its feed.
+/// The replayer's output in its feed.
 #[repr(C)]
 pub(super) struct Report {
     calls_made: AtomicU64,
@@ -90,7 +90,7 @@ struct Stage {
     areas: AtomicU64,
     data: AtomicU64,
     scratch: AtomicU64,
-    /// Addresses of mappings, by their numbers; zero for those that are not there.
+    /// Addresses of mappings, by their numbers; zero for absent ones.
     mappings: AtomicU64,
     mapping_count: AtomicU64,
 }
@@ -121,8 +121,8 @@ fn areas() -> &'static [Area] {
 }
 
 fn call(number: i64, arguments: [u64; 6]) -> i64 {
-    // SAFETY: calls of the feed get memory of ours that nobody reads, or numbers, which can't reach our memory: no
-    // call in a feed changes mappings.
+    // SAFETY: calls of the feed get memory that is otherwise unused, or numbers, which can't reach this process's
+    // memory: no call in a feed changes mappings.
     unsafe { thread::call(number, arguments) }
 }
 
@@ -236,8 +236,8 @@ fn become_caller() -> Result<(), String> {
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Starts what begins by itself, and becomes the first of it if it has the same id, as it does if the guest booted as
-/// it did when the trace was recorded.
+/// Starts the tasks without a creator, and becomes the first of them if it has the same id, as it does if the guest
+/// booted as in the recording.
 fn run() -> ExitCode {
     let own = call(libc::SYS_gettid, [0; 6]) as u64;
     // SAFETY: the instruction has no effect but its result, which the clock answers in virtual time.
@@ -282,7 +282,7 @@ fn part(buffer: &mut [u64], offset: usize) -> usize {
     loop {
         // Touched, so that it is there for the clock to write.
         for word in buffer.iter_mut().step_by(512) {
-            // SAFETY: a word of the buffer. The clock writes there, of which the compiler does not know.
+            // SAFETY: a word of the buffer, volatile because the clock writes it without the compiler's knowledge.
             unsafe { ptr::from_mut(word).write_volatile(0) };
         }
         let last = buffer.len() - 1;
@@ -378,9 +378,9 @@ fn report() {
     call(libc::SYS_getppid, [FEED_MARK, FEED_REPORT, bytes, &raw const REPORT as u64, 0, 0]);
 }
 
-/// Most resident memory of this process: `VmHWM` of its status, since what `getrusage` counts begins with the program
-/// that executed this one. It is that of this thread, since the first one has ended and has no memory any more. Zero if
-/// the kernel does not say.
+/// Most resident memory of this process: `VmHWM` of its status, since `getrusage` starts counting with the program that
+/// executed this one. It is this thread's, since the first one has ended and has no memory any more. Zero if the kernel
+/// does not report it.
 fn memory_high_water_kib() -> u64 {
     let mut text = [0u8; 2048];
     let here = libc::AT_FDCWD as i64 as u64;
@@ -403,7 +403,7 @@ fn high_water_in(status: &[u8]) -> Option<u64> {
     digits.try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
-/// Nothing can go on: the run fails, and says what it had done.
+/// A fatal error: the run fails with a report of the work so far.
 fn give_up() -> ! {
     report();
     thread::exit(libc::SYS_exit_group, 1)

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 use libc::c_long;
 
-/// Makes a system call and returns what the kernel says: a negative error, or the result.
+/// Makes a system call and returns the kernel's result: a negative error, or a value.
 ///
 /// # Safety
 /// The call's own conditions.
@@ -44,7 +44,7 @@ struct CloneArguments {
     set_tid_size: u64,
 }
 
-/// What every thread of the replayer shares.
+/// Resources shared by all threads of the replayer.
 const SHARED: u64 = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_SYSVSEM) as u64;
 
 /// Starts a thread on `stack` with the id, and with the further flags. The word gets its id, and zero once its stack is

@@ -290,7 +290,7 @@ fn the_header_of_the_clock_is_up_to_date() {
         return;
     }
     let there = std::fs::read_to_string(&path).unwrap();
-    // It asserts the offsets, which are those of this side.
+    // It asserts the offsets of this side.
     let check = Command::new("cc").args(["-std=gnu11", "-fsyntax-only", "-x", "c"]).arg(&path).status().unwrap();
     assert!(check.success(), "the C compiler lays the page out in another way");
     for (made, found) in header().lines().zip(there.lines()) {

@@ -1,11 +1,10 @@
-//! The page between launcher, backend and the guest's clock, the messages of the exchange, and the constants that the
-//! clock knows.
+//! The page shared by launcher, backend and the guest's clock, the messages of the exchange, and the clock's constants.
 //!
-//! The header of the C side, `shim/page.h`, is made from this file and [`Work`], and a test fails if it is not up to
-//! date. The header asserts each offset of a structure, so a C compiler that lays one out in another way refuses it.
+//! The header of the C side, `shim/page.h`, is generated from this file and [`Work`], and a test fails if it is out of
+//! date. The header asserts each offset of a structure, so a C compiler with another layout refuses it.
 //!
 //! Each word of the page has one writer, which is part of its type. On this side a word is written with its writer's
-//! token, of which the guest's clock has none; in the header all words but the clock's own are constant.
+//! token, which does not exist for the guest's clock; in the header all words but the clock's own are constant.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +24,7 @@ pub(crate) struct Backend;
 #[derive(Debug)]
 pub(crate) enum Shim {}
 
-/// A word that the launcher writes before the guest starts, and nobody later.
+/// A word written by the launcher before the guest starts, and constant afterwards.
 #[repr(transparent)]
 pub(crate) struct Setting(AtomicU64);
 
@@ -66,7 +65,7 @@ shared_enum! {
 }
 
 shared_enum! {
-    /// What passes while the guest computes.
+    /// Time base while the guest computes.
     pub(crate) enum Computing = "CHRONODISK_COMPUTING" {
         /// The host's time.
         Wall = 0,
@@ -78,7 +77,7 @@ shared_enum! {
 }
 
 shared_enum! {
-    /// What passes while the guest idles with nothing outstanding.
+    /// Time base while the guest idles with nothing outstanding.
     pub(crate) enum Idling = "CHRONODISK_IDLING" {
         /// Nothing: the clock jumps to the next event.
         Jump = 0,
@@ -88,7 +87,7 @@ shared_enum! {
 }
 
 shared_enum! {
-    /// For whom the guest's kernel makes a request.
+    /// Origin of a request in the guest's kernel.
     pub(crate) enum Issuer = "CHRONODISK_ISSUER" {
         /// An interrupt, or a kernel whose tasks are not known.
         Unknown = 0,
@@ -110,13 +109,13 @@ shared_enum! {
 }
 
 shared_struct! {
-    /// What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all
-    /// of c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least.
+    /// Charge for a piece of work with CPU time c: added + scale * (c up to the bound, less the free part) + all of c
+    /// beyond the bound, but at least WORK_NANOS_MIN and c / WORK_SHARE_MIN.
     pub(crate) struct Cost = "chronodisk_cost" {
         taken_off_nanos: Setting,
         added_nanos: Setting,
         scale_millionths: Setting,
-        /// What a piece takes that does no work beyond being one; NEVER if all counts by the scale.
+        /// CPU time of a piece without additional work; NEVER if the scale applies to all.
         bound_nanos: Setting,
     }
 }
@@ -141,7 +140,7 @@ shared_struct! {
         computing: Setting,
         /// Share of the kernel's CPU time that counts where it is none of the kinds of work.
         kernel_scale_millionths: Setting,
-        /// Its bound, as that of a kind of work.
+        /// Its bound, as for a kind of work.
         other_bound_nanos: Setting,
         /// CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
         /// scale of its own.
@@ -155,11 +154,11 @@ shared_struct! {
         trap_nanos_unmeasured: Setting,
         /// Taken off instead where an alarm interrupted user code.
         interrupt_nanos: Setting,
-        /// Taken off beyond that of a return where user code met a page fault.
+        /// Free part beyond a return's, if user code had a page fault.
         fault_extra_nanos: Setting,
-        /// Taken off beyond that at the first page faults of a new address space.
+        /// Free part beyond that at the first page faults of a new address space.
         new_fault_extra_nanos: Setting,
-        /// Taken off beyond that of a return where user code read the time stamp counter.
+        /// Free part beyond a return's, if user code read the time-stamp counter.
         tsc_extra_nanos: Setting,
         /// Rate of the emulated time stamp counter.
         tsc_hertz: Setting,
@@ -192,7 +191,7 @@ shared_struct! {
         virtual_now: Word<Shim>,
         /// Kicks during which the guest stood still.
         kicks: Word<Shim>,
-        /// For whom the kick was, an enum chronodisk_issuer.
+        /// Origin of the kick, an enum chronodisk_issuer.
         issuer: Word<Shim>,
         /// Times that an idle guest waited for the device.
         idle_exchanges: Word<Shim>,
@@ -208,9 +207,9 @@ shared_struct! {
         traps: Word<Shim>,
         /// CPU time of the guest's kernel, unscaled.
         kernel_cpu_nanos: Word<Shim>,
-        /// CPU time of the kernel's finished work, without what its host took to run programs,
+        /// CPU time of the kernel's finished work, without the host's overhead of running programs,
         kernel_work_nanos: Word<Shim>,
-        /// what it counted,
+        /// the virtual time counted for it,
         kernel_counted_nanos: Word<Shim>,
         /// and the part of it that counted in full.
         kernel_in_full_nanos: Word<Shim>,
@@ -228,7 +227,7 @@ shared_struct! {
         trap_overhead_nanos: Word<Shim>,
         /// First page faults of new address spaces.
         new_faults: Word<Shim>,
-        /// What the kernel worked on, by enum chronodisk_work.
+        /// The kernel's work, by enum chronodisk_work.
         worked: [WorkedWords; Work::COUNT],
         /// A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST.
         lost_pid: Word<Shim>,
@@ -238,7 +237,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the guest's clock asks; the guest stands still until the answer.
+    /// A question of the guest's clock; the guest stands still until the answer.
     pub(crate) struct QuestionWords = "chronodisk_question" {
         /// An enum chronodisk_ask.
         ask: u64,
@@ -249,7 +248,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the backend answers.
+    /// The backend's answer.
     pub(crate) struct AnswerWords = "chronodisk_answer" {
         /// The clock goes on from here.
         virtual_now: u64,
@@ -270,8 +269,8 @@ shared_enum! {
 }
 
 shared_enum! {
-    /// Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
-    /// number in the order of entries.
+    /// Events of a recording: words. The first one holds the kind and the number of words, the second the call's number
+    /// in the order of entries.
     pub(crate) enum RecordedEvent = "CHRONODISK_EVENT" {
         /// A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
         /// two paths.
@@ -290,7 +289,7 @@ shared_enum! {
 }
 
 shared_enum! {
-    /// What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none.
+    /// A recorder's instructions for a call, in four bits each: an argument's number plus one, or 0 for none.
     pub(crate) enum Listed = "CHRONODISK_LISTED" {
         Path = 0,
         SecondPath = 4,
@@ -334,21 +333,21 @@ pub(crate) const EXIT_BACKEND_LOST: i32 = 79;
 /// The same when something outside of the guest has killed one of its processes.
 pub(crate) const EXIT_PROCESS_LOST: i32 = 80;
 
-/// First argument of the system calls that measure what a stop takes: "chrono".
+/// First argument of the system calls that measure the cost of a stop: "chrono".
 pub(crate) const PROBE_MARK: u64 = 0x6368_726f_6e6f;
-/// So many of them are measured.
+/// Number of measurements.
 pub(crate) const PROBES: u32 = 255;
 
 /// First argument of the system calls by which a replayer asks for its feed: "replay".
 pub(crate) const FEED_MARK: u64 = 0x7265_706c_6179;
-/// The second, what it asks for: a part of the feed, from the offset in the third, at the address in the fourth, of as
-/// many bytes as the fifth says;
+/// The second argument, the request: a part of the feed, from the offset in the third, at the address in the fourth,
+/// with the length in the fifth;
 pub(crate) const FEED_PART: u64 = 1;
 /// CPU time, whose nanoseconds are the third, and whose rest goes to the address in the fourth;
 pub(crate) const FEED_CHARGE: u64 = 2;
 /// that its report is taken, of as many bytes as the third says, from the address in the fourth.
 pub(crate) const FEED_REPORT: u64 = 3;
-/// Most bytes of a part: what a task has ahead.
+/// Longest part: a task's look-ahead.
 pub(crate) const FEED_PART_BYTES: usize = 16 << 10;
 /// Where the report is in the feed.
 pub(crate) const FEED_REPORT_OFFSET: usize = 64;

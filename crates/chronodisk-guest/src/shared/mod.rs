@@ -1,11 +1,11 @@
-//! What this crate shares with the guest's clock, which is a library in C (`shim`): a page of memory, messages and
-//! constants. `shim/page.h` is made from these definitions; see [`layout`].
+//! Common definitions of this crate and the guest's clock, a library in C (`shim`): a page of memory, messages and
+//! constants. `shim/page.h` is generated from them; see [`layout`].
 
 #[cfg(test)]
 mod header;
 pub(crate) mod layout;
 
-/// A structure of C and what a header says of it.
+/// A structure of C with its description in a header.
 #[cfg(test)]
 pub(crate) trait SharedStruct {
     const NAME: &'static str;
@@ -26,7 +26,7 @@ pub(crate) struct Field {
 /// A type that a field of a [`SharedStruct`] can have.
 #[cfg(test)]
 pub(crate) trait InC {
-    /// Who writes it, in words.
+    /// Its writer, in words.
     const WRITER: &'static str;
     /// The declaration in C of a field with this type.
     fn declaration(name: &str) -> String;

@@ -12,7 +12,7 @@ use super::{layout_g4, unused};
 const PICOS: u32 = 9;
 /// Decimals of [`Millionths`].
 const MILLIONTHS: u32 = 6;
-/// What stands between a drive and the host.
+/// Components between a drive and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Surroundings {
     /// Times of a block on the bus next to the drive.
@@ -23,7 +23,7 @@ pub(super) struct Surroundings {
     pub(super) single_request: bool,
 }
 
-/// Where each field of the parameters comes from, so that what the model refuses is found in the file.
+/// Origin of each field in the parameter files, so that an error of the model names a place in a file.
 #[derive(Default)]
 struct Origins(Vec<(String, SourcePosition, String)>);
 
@@ -32,7 +32,7 @@ impl Origins {
         self.0.push((path.into(), reader.place_of(name), name.to_owned()));
     }
 
-    /// The origin of `field` or of what it is a part of.
+    /// Origin of `field`, or of the field that contains it.
     fn find(&self, field: &str) -> Option<&(String, SourcePosition, String)> {
         self.0.iter().filter(|origin| field.starts_with(origin.0.as_str())).max_by_key(|origin| origin.0.len())
     }
@@ -462,7 +462,7 @@ fn seek_curve(
     resolve: &mut Resolver<'_>,
 ) -> Result<SeekCurve, ProfileError> {
     let mut kind = reader.word("Seek type", SEEK_TYPES)?;
-    // A curve in a file counts whatever the type says.
+    // A curve in a file counts for any type.
     if reader.optional("Full seek curve").is_some() {
         kind = "extracted";
     }
@@ -498,7 +498,7 @@ fn seek_curve(
         }
         other => return Err(reader.error_at("Seek type", format!("`{}`; expected {SEEK_TYPES}", shown(other)))),
     };
-    // Those of the other types.
+    // Parameters of the other types.
     for name in ["Constant seek time", "Single cylinder seek time", "Average seek time", "Full strobe seek time"] {
         reader.without_effect(name, Shape::Number)?;
     }

@@ -1,10 +1,10 @@
-//! Splits DiskSim parameter files into tokens, with the files that they `source` spliced in where they are named.
+//! Splits DiskSim parameter files into tokens, with `source`d files spliced in.
 //!
-//! A word is whatever stands between blanks and the characters `; { } , [ ] : ? =`; numbers are words too, because a
-//! parameter's reader knows what it wants (and reads decimals exactly). `#` at the beginning of a word starts a
-//! comment. `source NAME` is replaced by the tokens of that file, wherever a token may stand.
+//! A word ends at blanks and the characters `; { } , [ ] : ? =`. Numbers are words too, because a parameter's reader
+//! knows its type (and reads decimals exactly). `#` at the beginning of a word starts a comment. `source NAME` is
+//! replaced by the tokens of that file, at any place.
 //!
-//! Everything is bounded: the text of one file and of all, how deep files source each other, and how many there are.
+//! Bounds: the length of each file and of all files, the depth of sourcing, and the number of files.
 
 use chronodisk_device::ProfileError;
 use chronodisk_sim::TextFile;
@@ -34,11 +34,11 @@ pub struct SourcePosition {
 pub struct SourceFile {
     /// Its path as the user would write it; two files have two labels.
     pub label: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
-/// What brings a file: its name as the parameters spell it, and the label of the file that names it.
+/// Provides a file, by its name in the parameters and the label of the file that names it.
 ///
 /// The error is a sentence without the file's name: `there is no such file`.
 pub type Resolver<'a> = dyn FnMut(&str, &str) -> Result<SourceFile, String> + 'a;
@@ -61,11 +61,11 @@ pub(super) enum Kind {
 pub(super) struct Lexed {
     pub(super) labels: Vec<String>,
     pub(super) tokens: Vec<Token>,
-    /// Just after the last token, for errors about what is missing there.
+    /// Just after the last token, for errors about missing tokens.
     pub(super) end: SourcePosition,
 }
 
-/// A file that is being read: what is left of it.
+/// The rest of a file being read.
 struct Open {
     file: u16,
     text: String,

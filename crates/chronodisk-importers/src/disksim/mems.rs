@@ -200,7 +200,7 @@ fn read(reader: &mut Reader<'_>, around: Surroundings) -> Result<MemsParameters,
     Ok(parameters)
 }
 
-/// What a profile's geometry is made of, with everything else zero.
+/// Components of a profile's geometry, with everything else zero.
 struct Geometry(MemsParameters);
 
 impl Geometry {
@@ -233,7 +233,7 @@ impl Geometry {
         Ok(Geometry(parameters))
     }
 
-    /// What the values must be to each other, and what the file says of the size.
+    /// Checks relations between values, and the size in the file.
     fn check(&self, reader: &mut Reader<'_>) -> Result<(), ProfileError> {
         let parameters = &self.0;
         if parameters.active_tips > parameters.usable_tips {

@@ -1,16 +1,16 @@
 //! DiskSim 4.0 parameter files (Bucy, Schindler, Schlosser, Ganger: "The DiskSim Simulation Environment Version 4.0
 //! Reference Manual", CMU-PDL-08-101).
 //!
-//! A `.parv` file describes an experiment: components, how they are connected, a workload. [`import`] takes the one
-//! device at the end of its topology, with what its bus and controller add to its timing:
+//! A `.parv` file describes an experiment: components, their connections, a workload. [`import`] takes the one device
+//! at the end of its topology, with the times that its bus and controller add:
 //!
-//! - [`syntax`] turns the file and those that it sources into a tree in which every node knows its place;
-//! - `reader` takes typed parameters out of it by name, and refuses what nobody asked for;
+//! - [`syntax`] parses the file and the files that it sources into a tree with the place of every node;
+//! - `reader` takes typed parameters out of it by name, and refuses unrequested ones;
 //! - `disk` makes [`DiskParameters`] of a drive, `mems` [`MemsParameters`] of a MEMS device;
-//! - `unused` lists what is known and has no effect on the device, with reasons.
+//! - `unused` lists known parameters without an effect on the device, with reasons.
 //!
-//! What a file says and the device will not have (a host's scheduler, an array, a controller's cache) is a
-//! [`Warning`]. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
+//! Properties in a file that the device will not have (a host's scheduler, an array, a controller's cache) are
+//! [`Warning`]s. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
 
 mod disk;
 mod layout_g4;
@@ -34,7 +34,7 @@ use reader::{Definitions, Reader, Shape};
 pub use seek::{SeekFile, parse_seek_curve};
 use syntax::{Block, Component, Name, ParameterFile};
 
-/// What was imported.
+/// An imported device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
     /// The name of the block that describes the device.
@@ -43,7 +43,7 @@ pub struct Import {
     pub device: Imported,
     /// The files that were read, the top one first.
     pub files: Vec<String>,
-    /// What the device will not have as the files say.
+    /// Properties in the files that the device lacks.
     pub warnings: Vec<Warning>,
 }
 
@@ -59,7 +59,7 @@ pub enum Imported {
 
 /// Modules of devices.
 const DEVICES: [&str; 2] = ["disksim_disk", "memsmodel_mems"];
-/// Modules of what is between a device and the host, and of what a device is made of.
+/// Modules of components between a device and the host, and of parts of a device.
 const COMPONENTS: [&str; 11] = [
     "disksim_iodriver",
     "disksim_bus",
@@ -76,11 +76,11 @@ const COMPONENTS: [&str; 11] = [
 /// Devices that the syntax can describe and that are not imported.
 const OTHER_DEVICES: [&str; 2] = ["disksim_simpledisk", "ssdmodel_ssd"];
 
-/// Imports the device that `top` describes; `resolve` brings the files that it names.
+/// Imports the device described by `top`; `resolve` provides the files that it names.
 ///
 /// # Errors
-/// The first thing that is wrong, with file, line and what was expected: syntax, an unknown parameter (with the
-/// nearest known name), a value that can't be, a device that is not imported, no device or several different ones.
+/// The first error, with file, line and the value expected: syntax, an unknown parameter (with the nearest known name),
+/// an impossible value, an unsupported device, no device or several different ones.
 pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, ProfileError> {
     let mut files = vec![top.label.clone()];
     let resolve: &mut Resolver<'_> = &mut |name: &str, from: &str| {
@@ -114,12 +114,12 @@ pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, Pro
     Ok(Import { name, device, files, warnings })
 }
 
-/// What a profile says of itself.
+/// Descriptive fields of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The profile's name.
     pub name: String,
-    /// What the device is, in a sentence.
+    /// The device, in one sentence.
     pub description: String,
     /// Where its figures come from.
     pub source: String,
@@ -128,8 +128,8 @@ pub struct Description {
 }
 
 impl Import {
-    /// What a profile of the device says of itself, unless its user knows better: the name of the first file, and that
-    /// nobody compared the profile with a device.
+    /// Default description of the device's profile: the name of the first file, and the note that it was not compared
+    /// with a device.
     #[must_use]
     pub fn describe(&self) -> Description {
         let first = self.file_names().next().unwrap_or("device").to_ascii_lowercase();
@@ -222,7 +222,7 @@ fn text_of(bytes: Vec<u8>) -> Option<String> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Checks the parameters of what describes the experiment, and that every other module is known.
+/// Checks the parameters of the experiment's modules, and that every other module is known.
 fn check_module<'a>(definitions: &'a Definitions<'a>, block: &'a Block) -> Result<(), ProfileError> {
     if let Some(checked) = unused::check(definitions, block) {
         return checked;
@@ -265,7 +265,7 @@ fn only_device<'a>(file: &'a ParameterFile, definitions: &Definitions<'a>) -> Re
     }
 }
 
-/// The device at the end of the topology, with what is between it and the host.
+/// The device at the end of the topology, with the components between it and the host.
 fn attached<'a>(
     definitions: &'a Definitions<'a>,
     topology: &'a Component,
@@ -332,7 +332,7 @@ fn descend<'a>(
 
 /// Times of a block on a bus.
 fn bus(mut reader: Reader<'_>) -> Result<BusParameters, ProfileError> {
-    // Exclusive or shared, and who goes first, matter between devices.
+    // Sharing and priority matter only between several devices.
     reader.whole("type", 1, 2)?;
     reader.whole("Arbitration type", 1, 5)?;
     if reader.number("Arbitration time", 9)? != 0 {
@@ -359,7 +359,7 @@ fn controller(mut reader: Reader<'_>) -> Result<Picos, ProfileError> {
     for name in ["Maximum queue length", "Print stats", "Max per-disk pending count"] {
         reader.without_effect(name, Shape::Whole)?;
     }
-    // Both belong to controllers of type 3, of which the warning speaks.
+    // Both belong to controllers of type 3, which have a warning.
     reader.without_effect("Scheduler", Shape::Block)?;
     reader.without_effect("Cache", Shape::Block)?;
     reader.finish()?;

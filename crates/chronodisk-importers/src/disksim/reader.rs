@@ -1,8 +1,8 @@
-//! Typed parameters out of a parsed file: every one is asked for by name, and what nobody asked for is refused.
+//! Typed parameters from a parsed file: each is requested by name, and an unrequested one is refused.
 //!
-//! [`Definitions`] finds blocks, instances and the topology; [`Reader`] reads one block, with what it inherits from
-//! the block that it refines. Numbers are decimal text in a file and become integers of a stated power of ten, so that
-//! 0.28362 ms is exactly 283,620,000 ps.
+//! [`Definitions`] finds blocks, instances and the topology. [`Reader`] reads one block, with its inherited values.
+//! Numbers are decimal text in a file and become integers of a stated power of ten, so that 0.28362 ms is exactly
+//! 283,620,000 ps.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ const MAX_REFINEMENTS: usize = 8;
 /// Something in a file that the imported device does not have, or has differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// `file:line` of what it is about.
+    /// `file:line` of its subject.
     pub at: String,
-    /// What is there and what becomes of it.
+    /// The parameter, and its treatment.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Definitions<'a> {
 }
 
 impl<'a> Definitions<'a> {
-    /// Collects what `file` defines.
+    /// Collects the definitions of `file`.
     ///
     /// # Errors
     /// A name that is defined twice, or a second topology.
@@ -96,7 +96,7 @@ impl<'a> Definitions<'a> {
         })
     }
 
-    /// `block` and what it refines, the block itself first; the last one's kind is a module's name.
+    /// `block` and the blocks that it refines, the block itself first; the last one's kind is a module's name.
     fn chain(&self, block: &'a Block) -> Result<Vec<&'a Block>, ProfileError> {
         let mut chain = vec![block];
         while let Some(&parent) = self.blocks.get(chain[chain.len() - 1].kind.text.as_str()) {
@@ -109,7 +109,7 @@ impl<'a> Definitions<'a> {
         Ok(chain)
     }
 
-    /// The module of which `block` is one, as `disksim_disk`.
+    /// The module of `block`, such as `disksim_disk`.
     pub(crate) fn module_of(&self, block: &'a Block) -> Result<&'a Name, ProfileError> {
         let chain = self.chain(block)?;
         Ok(&chain[chain.len() - 1].kind)
@@ -134,7 +134,7 @@ impl<'a> Definitions<'a> {
         self.warnings.borrow_mut().push(Warning { at: self.file.locate(place), message: message.into() });
     }
 
-    /// What was warned of, in order.
+    /// The warnings, in order.
     pub(crate) fn into_warnings(self) -> Vec<Warning> {
         self.warnings.into_inner()
     }
@@ -153,7 +153,7 @@ pub(super) fn suggesting<'n>(error: ProfileError, name: &str, known: impl Iterat
     }
 }
 
-/// What kind of value a parameter has that is checked but not used.
+/// Type of a parameter that is checked but not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A whole number.
@@ -168,7 +168,7 @@ pub(crate) enum Shape {
     Block,
 }
 
-/// One block's parameters; those that were asked for are the known ones.
+/// One block's parameters; the requested ones are known.
 pub(crate) struct Reader<'a> {
     definitions: &'a Definitions<'a>,
     chain: Vec<&'a Block>,
@@ -376,7 +376,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Refuses the parameters that nobody asked for.
+    /// Refuses parameters that were not requested.
     pub(crate) fn finish(self) -> Result<(), ProfileError> {
         let unknown = |block: &&'a Block| {
             block.parameters.iter().find(|parameter| !self.known.contains(&parameter.name.as_str()))

@@ -9,7 +9,7 @@ use super::reader::decimal;
 /// Most decimals of a millisecond that a picosecond has.
 const MILLISECOND_DECIMALS: u32 = 9;
 
-/// What such a file holds.
+/// Content of a seek file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeekFile {
     /// Ascending, at least one.
@@ -18,10 +18,10 @@ pub struct SeekFile {
     pub announced: usize,
 }
 
-/// The curve in `file`.
+/// Parses the curve in `file`.
 ///
 /// # Errors
-/// The first line that is wrong, and what was expected.
+/// The first wrong line, and the value expected.
 pub fn parse_seek_curve(file: &SourceFile) -> Result<SeekFile, ProfileError> {
     let wrong = |line: usize, message: String| ProfileError {
         file: file.label.clone(),

@@ -1,4 +1,4 @@
-//! The syntax of DiskSim 4.0 parameter files: text to a tree in which every node knows where it stands.
+//! The syntax of DiskSim 4.0 parameter files: text to a tree with the place of every node.
 //!
 //! ```text
 //! type name { parameter = value, .. }      a block; the type may be another block's name, whose values it inherits
@@ -7,8 +7,7 @@
 //! value: word | number | [ value, .. ] | type { .. } | type name { .. } | type name [ .. ]
 //! ```
 //!
-//! A comma may stand after the last entry. [`parse`] knows nothing of what parameters mean; see the
-//! module `reader`.
+//! A comma may follow the last entry. [`parse`] does not interpret parameters; see the module `reader`.
 
 use chronodisk_device::ProfileError;
 
@@ -28,7 +27,7 @@ pub struct ParameterFile {
     pub items: Vec<Item>,
 }
 
-/// What stands at the top level.
+/// An item at the top level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// The definition of a block.
@@ -66,16 +65,16 @@ pub struct Parameter {
     pub name: String,
     /// Where the name begins.
     pub place: SourcePosition,
-    /// What follows the equals sign.
+    /// The value after the equals sign.
     pub value: Value,
 }
 
-/// What a parameter or an entry of a list is.
+/// Value of a parameter or an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Where it begins.
     pub place: SourcePosition,
-    /// What it is.
+    /// The data.
     pub data: Data,
 }
 
@@ -88,7 +87,7 @@ pub enum Data {
     List(Vec<Value>),
     /// A block in place.
     Block(Block),
-    /// A component with what hangs below it.
+    /// A component with the components below it.
     Component(Component),
 }
 
@@ -108,7 +107,7 @@ pub struct Component {
     pub kind: Name,
     /// The instance's name.
     pub name: Name,
-    /// What is attached to it.
+    /// Components attached to it.
     pub below: Vec<Component>,
 }
 
@@ -124,10 +123,10 @@ impl ParameterFile {
     }
 }
 
-/// Parses `top` and what it sources.
+/// Parses `top` and the files that it sources.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place and what was expected there.
+/// The first error, with its place and the token expected there.
 pub fn parse(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<ParameterFile, ProfileError> {
     let Lexed { labels, tokens, end } = lexer::tokens(top, resolve)?;
     let mut parser = Parser { labels: &labels, tokens: &tokens, next: 0, end };

@@ -1,4 +1,4 @@
-//! What the syntax accepts, and how it refuses.
+//! Accepted syntax, and its refusals.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is imported, what is refused, what is warned of.
+//! Imports, refusals and warnings.
 
 #[path = "../../testdata/reference.rs"]
 mod reference;

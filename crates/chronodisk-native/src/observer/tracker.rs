@@ -1,5 +1,5 @@
-//! From records of the kernel to the events of [`Dilation`]: counts what is runnable, tells the program's requests from
-//! those of others, and says what ended a wait. No clock, no I/O.
+//! Turns the kernel's records into events of [`Dilation`]: counts runnable threads, separates the program's requests
+//! from others', and finds the causes of waits' ends. No clock, no I/O.
 //!
 //! Several predictions follow one program. Only the first may ask to freeze.
 
@@ -10,7 +10,7 @@ use chronodisk_sim::Nanos;
 
 use super::{Cause, Record, Seen};
 
-/// What has been counted beside the predictions.
+/// Counts beside the predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Requests that processes outside of the program issued.
@@ -25,7 +25,7 @@ pub(crate) struct Tracker {
     dilations: Vec<Dilation>,
     /// Threads that run or wait for a processor only.
     runnable: u64,
-    /// Those of them whose processor the supervisor has.
+    /// Runnable threads whose processor the supervisor uses.
     preempted: u64,
     /// All of them are so.
     is_preempted: bool,
@@ -156,7 +156,7 @@ impl Tracker {
         self.dilations.first().into_iter().flat_map(Dilation::in_flight)
     }
 
-    /// The device had nothing to do at this instant: whatever was issued before has ended.
+    /// The device was idle at this instant: all earlier requests have ended.
     pub fn device_was_idle(&mut self, at: Nanos) {
         let mut ended: Vec<u64> = self.in_flight().filter(|&(_, issued)| issued < at).map(|(id, _)| id).collect();
         ended.sort_unstable();
@@ -166,7 +166,7 @@ impl Tracker {
         }
     }
 
-    /// Requests that ended unseen, and of which the observer does not know.
+    /// Requests that ended without an observed completion.
     pub fn ended_unseen(&self) -> u64 {
         self.ended_unseen.len() as u64
     }
@@ -193,7 +193,7 @@ impl Tracker {
         }
     }
 
-    /// What is to be done by now.
+    /// Action due now.
     pub fn wish(&mut self, now: Nanos) -> Wish {
         let Some(first) = self.dilations.first_mut() else { return Wish::Nothing(None) };
         match first.wish() {
@@ -205,7 +205,7 @@ impl Tracker {
         }
     }
 
-    /// Whether the first one would ever freeze, by what is known of its requests.
+    /// Whether the first prediction would ever freeze, judging by its requests so far.
     pub fn freezes(&self) -> bool {
         self.dilations.first().is_some_and(|dilation| dilation.quantum().is_some())
     }
@@ -284,7 +284,7 @@ mod tests {
             at(1_000, Seen::Completed { id: 1 }),
             at(1_000, runs(Cause::Completion, 100)),
         ];
-        // 1 ms of the device are 500 us, of which 400 pass beside the computation.
+        // 1 ms of the device is 500 us, with 400 of it beside the computation.
         assert_eq!(play(&records, 1_000).0.by_debt, micros(500));
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let tick = |only_slept| Seen::Runnable { cause: Cause::Timer, since_ns: 0, waited_before_ns: 0, only_slept };
         let wish = |only_slept, micros_later: u64| {
             let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
-            // What half of the requests gain tells that freezing is worth its cost.
+            // The median gain of requests tells that freezing pays.
             for seen in [runs(Cause::Started, 0), READ, Seen::Blocked] {
                 tracker.record(at(0, seen));
             }
@@ -396,7 +396,7 @@ mod tests {
         };
         assert_eq!(wish(true, 0), Wish::Freeze);
         assert_eq!(wish(false, 0), Wish::Nothing(Some(micros(9_400))));
-        // What lasts longer is no tick.
+        // A longer run is no tick.
         assert_eq!(wish(false, 500), Wish::Freeze);
     }
 

@@ -1,4 +1,4 @@
-//! What a stop costs here and now, measured with a process that only makes calls that do nothing.
+//! Cost of a stop on this host at present, measured with a process that only makes calls without effect.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ pub fn measure() -> Result<Costs, NativeError> {
     Ok(Costs { per_call: median(periods), stops })
 }
 
-/// What is done besides, a few dozen nanoseconds, is taken for a part of the cost.
+/// The loop itself, a few dozen nanoseconds, counts as part of the cost.
 fn median<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -8,7 +8,7 @@ use chronodisk_sim::Nanos;
 /// Reads the CPU time of one task.
 #[derive(Debug, Default)]
 pub struct CpuClock {
-    /// Of a task in a group of several: the kernel shows their clocks to nobody else.
+    /// For a task in a group of several, whose clocks the kernel hides.
     statistics: Option<File>,
 }
 

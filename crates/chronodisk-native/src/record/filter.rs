@@ -13,7 +13,7 @@ const ARCHITECTURE: u32 = 4;
 const ARGUMENT_3: u32 = 16 + 3 * 8;
 const MAP_ANONYMOUS: u32 = 0x20;
 
-/// What the tracer gets as the message of a stop at a call of another architecture.
+/// Message of a stop at a call of another architecture.
 pub const FOREIGN: u32 = 1;
 
 const LOAD: u16 = 0x20;
@@ -68,7 +68,7 @@ pub fn program() -> Vec<sock_filter> {
 pub fn install(program: &[sock_filter]) -> Result<(), i32> {
     // The kernel does not write to it.
     let filter = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the filter and what it points to live during the call.
+    // SAFETY: the filter and the program that it points to live during the call.
     let set = || unsafe {
         libc::prctl(libc::PR_SET_SECCOMP, c_ulong::from(libc::SECCOMP_MODE_FILTER), &raw const filter, 0, 0)
     };

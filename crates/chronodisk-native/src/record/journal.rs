@@ -1,4 +1,4 @@
-//! The journal's file: mapped, so that what is in it survives the end of this process by any means.
+//! The journal's file: mapped, so that its content survives the end of this process for any cause.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -37,7 +37,7 @@ impl Journal {
             journal.put()?;
             Ok(journal)
         });
-        // One that has nothing yet is not what a killed recorder leaves.
+        // An empty journal would be mistaken for that of a killed recorder.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
@@ -64,7 +64,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Cuts off what was reserved and not used.
+    /// Truncates the unused reservation.
     pub fn finish(self) -> Result<(), NativeError> {
         drop(self.window);
         self.file.set_len(self.end).map_err(|source| failure(&self.path, source))
@@ -83,7 +83,7 @@ fn window(file: &File, begin: u64) -> io::Result<MmapMut> {
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(begin + WINDOW_BYTES)?,
         other => other?,
     }
-    // SAFETY: the file is this process's own and new; who else changes it changes bytes that are never read here.
+    // SAFETY: the file is new and this process's own; changes by other processes affect bytes that are never read here.
     unsafe { MmapOptions::new().offset(begin).len(WINDOW_BYTES as usize).map_mut(file) }
 }
 

@@ -1,10 +1,10 @@
-//! What a stopped task has in its memory.
+//! Access to a stopped task's memory.
 
 use chronodisk_trace::calls::{PATH_BYTES_MAX, Text};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reads up to so many bytes; what can't be read ends them.
+/// Reads up to `bytes.len()` bytes, less if a part is unreadable.
 #[allow(unsafe_code)]
 fn read(task: u32, address: u64, bytes: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };

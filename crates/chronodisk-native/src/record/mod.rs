@@ -1,12 +1,11 @@
 //! Records the system calls of a program on this host, with ptrace and a filter.
 //!
-//! A seccomp filter stops the program and all its children at the calls that traces have, and at no others. The
-//! recorder then reads the call, its paths and the task's CPU time, and appends them to a journal. The journal survives
-//! the end of the recorder by any means. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a
-//! trace of it.
+//! A seccomp filter stops the program and all its children at the recorded calls only. The recorder then reads the
+//! call, its paths and the task's CPU time, and appends them to a journal, which survives the end of the recorder for
+//! any cause. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a trace of it.
 //!
-//! It does not see page faults, nor programs of another architecture, nor what programs do through memory that they
-//! share with the kernel (`io_uring`). A program that traces others itself can't be recorded.
+//! It does not see page faults, programs of another architecture, and I/O through memory shared with the kernel
+//! (`io_uring`). A program that traces others itself can't be recorded.
 
 mod cost;
 mod cpu;
@@ -42,7 +41,7 @@ pub struct Recording<'a> {
     pub requests: &'a dyn EndRequests,
 }
 
-/// What came of a recording.
+/// Result of a recording.
 #[derive(Debug)]
 pub enum Recorded {
     /// There is no such program, or it can't be run; a shell has this exit status for it. There is no journal.
@@ -56,7 +55,7 @@ pub enum Recorded {
     Ended(RecordingSummary),
 }
 
-/// What a recording was like.
+/// Properties of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordingSummary {
     /// The program's exit status as a shell has it: 128 and the signal's number if one ended it.
@@ -85,12 +84,12 @@ impl RecordingSummary {
 /// More can't be told from less.
 const SLOW_DOWN_MAX: f64 = 100.0;
 
-/// Records a program until all tasks that came of it have ended. `left_behind` is told once how many tasks are left
-/// when the program itself has ended.
+/// Records a program until all tasks that descend from it have ended. `left_behind` is called once with the number of
+/// remaining tasks when the program itself has ended.
 ///
 /// # Errors
-/// If the host does not permit it, the program would run with other privileges than without a recorder, or the journal
-/// can't be written; what is in the journal then stays.
+/// If the host does not permit it, the program would have other privileges than without a recorder, or the journal
+/// can't be written; its content so far stays.
 pub fn record(recording: Recording<'_>, left_behind: &dyn Fn(usize)) -> Result<Recorded, NativeError> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(NativeError::HostLacks {

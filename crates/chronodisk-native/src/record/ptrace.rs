@@ -192,7 +192,7 @@ pub struct Forked {
     error: OwnedFd,
 }
 
-/// What the new process does.
+/// Action of the new process.
 #[derive(Debug)]
 pub enum Does<'a> {
     /// Executes this program with these words.
@@ -280,7 +280,7 @@ impl Forked {
     #[allow(unsafe_code)]
     pub fn trace(self) -> Result<Traced, Errno> {
         if let Err(errno) = request(libc::PTRACE_SEIZE, self.task, 0, OPTIONS as usize) {
-            // SAFETY: it is this process's child, which nobody has waited for.
+            // SAFETY: it is this process's child, and not reaped yet.
             unsafe {
                 libc::kill(self.task as pid_t, libc::SIGKILL);
                 libc::waitpid(self.task as pid_t, std::ptr::null_mut(), 0);
@@ -315,7 +315,7 @@ impl Traced {
     /// Kills it; its children die with their tracer.
     #[allow(unsafe_code)]
     pub fn kill(&self) {
-        // SAFETY: a child that nobody but this thread waits for.
+        // SAFETY: a child that only this thread reaps.
         unsafe { libc::kill(self.task as pid_t, libc::SIGKILL) };
     }
 }

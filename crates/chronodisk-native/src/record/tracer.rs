@@ -68,7 +68,7 @@ struct Tracer<'a> {
     watched: Vec<Option<Watched>>,
     forks: [Option<u32>; 4],
     tasks: HashMap<u32, Task>,
-    /// Tasks that have stopped before it was known who made them.
+    /// Tasks that stopped before their creator was known.
     early: HashMap<u32, Stop>,
     first: u32,
     status: Option<u8>,
@@ -146,7 +146,7 @@ fn first_task(journal: &mut Journal, task: u32) -> Result<(), NativeError> {
         Err(_) => Text::Unreadable,
     };
     journal.append(&Entry::First { task, directory: target(Path::new(&format!("/proc/{task}/cwd"))) })?;
-    // This process's own: those of the child are the same, but for the pipes that hold it.
+    // This process's own descriptors: the child has the same ones, except the pipes that hold it.
     let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     for entry in descriptors {
         let Some(descriptor) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };

@@ -1,4 +1,4 @@
-//! What the charts of a report show of a run's requests, condensed so far that its size does not grow with the run's.
+//! Data of a report's charts, condensed so that its size does not grow with the run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub struct Resolution {
     pub time_bins: usize,
     /// Bins of the heat map over time and over addresses.
     pub heat_bins: (usize, usize),
-    /// Points of a distribution, besides those of its tail.
+    /// Points of a distribution, without those of its tail.
     pub quantiles: usize,
 }
 
@@ -32,14 +32,14 @@ impl Resolution {
     }
 }
 
-/// The charts' data of one run. Distributions are over all repetitions; what is over time is of the first.
+/// The charts' data of one run. Distributions cover all repetitions; time series the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunCharts {
     /// By operation: service time in microseconds, and the share of requests in per cent that took no longer.
     pub service_us: BTreeMap<&'static str, Vec<[f64; 2]>>,
     /// Bytes between a request and the end of the one before it, and the share of requests with no more.
     pub distance_bytes: Vec<[f64; 2]>,
-    /// What was over time.
+    /// Time series.
     pub series: Series,
     /// Which addresses were used when.
     pub heat: Heat,
@@ -253,7 +253,7 @@ fn distribution(values: &mut Values, quantiles: usize, unit: f64) -> Vec<[f64; 2
         return Vec::new();
     }
     let even = (0..=quantiles).map(|step| (count * step).div_ceil(quantiles).max(1));
-    // The last hundredth is what people ask about most: three points more for each factor of ten.
+    // The last hundredth matters most: three points for each factor of ten.
     let tail = (0..12).map(|step| count - ((count as f64 / 100.0) / 10f64.powf(f64::from(step) / 3.0)) as usize);
     let mut ranks: Vec<usize> = even.chain(tail).collect();
     ranks.sort_unstable();

@@ -23,12 +23,12 @@ use crate::{Simulation, Summary};
 
 const LIBRARY: &[u8] = include_bytes!("../../assets/echarts.min.js.zst");
 const LIBRARY_NOTICE: &str = include_str!("../../assets/echarts.NOTICE");
-/// What the scripts of all reports share.
+/// Common part of all reports' scripts.
 const CHARTS: &str = include_str!("../../assets/charts.js");
 const SCRIPT: &str = include_str!("../../assets/report.js");
 const STYLE: &str = include_str!("../../assets/report.css");
 
-/// What a report shows.
+/// Contents of a report.
 #[derive(Clone, Debug)]
 pub struct ReportRun {
     /// The result.
@@ -44,7 +44,7 @@ pub enum ReportSource {
     Run(Box<RunResult>),
     /// A simulation without a guest.
     Simulation {
-        /// What the reader may call it.
+        /// Name shown to the reader.
         name: String,
         /// The result.
         simulation: Box<Simulation>,
@@ -53,7 +53,7 @@ pub enum ReportSource {
     },
 }
 
-/// The requests of a repetition that its charts count: those of the program, or all if there was none.
+/// Window of the requests in a repetition's charts: the command's, or all if there was none.
 #[must_use]
 pub fn charted_window(rep: &RepResult) -> std::ops::Range<Nanos> {
     rep.phase(PhaseName::Command).map_or(Nanos::ZERO..Nanos::MAX, |command| command.start_ns..command.end_ns)
@@ -90,7 +90,7 @@ impl ReportSource {
     }
 }
 
-/// What the script gets.
+/// Input of the script.
 #[derive(Serialize)]
 struct Data<'a> {
     runs: Vec<DataRun<'a>>,
@@ -178,7 +178,7 @@ fn library() -> String {
     String::from_utf8(script).expect("it is a script")
 }
 
-/// The beginning of a page, which says what it is of.
+/// Opens a page, with its title and subject.
 fn open_page(body: &mut String, title: &str, what: &str, made_by: &str) {
     body.push_str(&format!(
         "<header><h1>{}</h1>\n<p class=\"dim\">{} by {}. <button id=\"theme\" type=\"button\">Light or dark</button> \

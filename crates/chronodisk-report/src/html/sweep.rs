@@ -14,16 +14,16 @@ const CURVES_MAX: usize = 60;
 /// Rows of a chart of combinations at most.
 const BARS_MAX: usize = 60;
 
-/// What the report of a sweep shows.
+/// Contents of a sweep's report.
 #[derive(Clone, Debug, Default)]
 pub struct SweepReport {
     /// Title of the page.
     pub title: String,
     /// Names the program and its version.
     pub made_by: String,
-    /// What is swept: names and values.
+    /// The sweep's properties: names and values.
     pub sweep: Vec<(String, String)>,
-    /// What a reader of the figures should know.
+    /// Reservations about the figures.
     pub warnings: Vec<String>,
     /// Names of the axes.
     pub axes: Vec<String>,
@@ -31,7 +31,7 @@ pub struct SweepReport {
     pub main_figures: Vec<String>,
     /// A row for each combination.
     pub combinations: Vec<SweepCombination>,
-    /// What each value of each axis does.
+    /// Main effect of each value of each axis.
     pub effects: Vec<SweepEffect>,
     /// Figures against axes.
     pub curves: Vec<SweepCurves>,
@@ -52,7 +52,7 @@ pub struct SweepCombination {
     pub figures: Vec<FigureEstimate>,
     /// The cells by seed.
     pub cells: Vec<SweepCell>,
-    /// Messages of those that failed.
+    /// Messages of the failed cells.
     pub failures: Vec<String>,
 }
 
@@ -89,15 +89,15 @@ pub struct SweepEffect {
 /// A figure against an axis or another figure.
 #[derive(Clone, Debug)]
 pub struct SweepCurves {
-    /// Name of what is to the right.
+    /// Name of the horizontal axis.
     pub x: String,
-    /// Name of what is upwards.
+    /// Name of the vertical axis.
     pub y: String,
     /// A curve for each combination of the other axes.
     pub curves: Vec<Curve>,
 }
 
-/// What the script gets.
+/// Input of the script.
 #[derive(Serialize)]
 struct Data {
     curves: Vec<DataCurves>,
@@ -144,7 +144,7 @@ struct DataRow {
 #[must_use]
 pub fn render_sweep_report(report: &SweepReport) -> String {
     let curves: Vec<DataCurves> = report.curves.iter().enumerate().filter_map(curves).collect();
-    // What no axis with numbers orders is a list.
+    // Without a numeric axis, the combinations are a list.
     let combinations = if curves.is_empty() { combination_bars(report) } else { Vec::new() };
     let effects = effect_bars(report);
     let mut body = String::new();

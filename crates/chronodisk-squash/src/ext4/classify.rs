@@ -1,4 +1,4 @@
-//! What becomes of blocks by what is known of the file system.
+//! Verdicts on blocks by the state of the file system.
 
 use chronodisk_store::StoreError;
 
@@ -103,7 +103,7 @@ impl Classifier for Ext4 {
         Ok(Standing::Same)
     }
 
-    /// What waits while a journal is followed is no metadata; else it might be, and was promised.
+    /// While a journal is followed, unclassified blocks are no metadata. Otherwise they may be, and were promised.
     fn keep_committed(&self, _blocks: &mut Blocks) -> Result<bool, StoreError> {
         Ok(self.is_followed())
     }
@@ -150,7 +150,7 @@ impl Ext4 {
         if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);
         }
-        // What came until now was of a file system at rest, and can be told apart for good.
+        // Blocks written so far are of a file system at rest, and can be classified finally.
         if self.leaves_rest(blocks)? && (self.unscanned || self.needs_scan) {
             self.rescan(Occasion::Rest, blocks)?;
         }
@@ -170,7 +170,7 @@ impl Ext4 {
             let (from, to) = self.inside(self.units_of(start, end));
             for unit in from.up_to(to) {
                 let unused = self.verdict(unit, unit + 1, true).0 == Verdict::Wait;
-                // What was never known to be anything may be so new that its inode is still on its way.
+                // A block without any known use may be so new that its inode is not written yet.
                 if unused && (occasion == Occasion::Rest || blocks.is_kept_metadata(unit)) {
                     blocks.squash(unit, unit + 1);
                 }
@@ -206,7 +206,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Acts upon what is known of the blocks between two.
+    /// Applies the known uses of a range of blocks.
     fn apply(
         &self,
         (start, end): (VolumeUnit, VolumeUnit),
@@ -231,8 +231,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Drops what is stored of the blocks between two, but for what looks like metadata: all of that if `guarded`, else
-    /// what was kept as metadata before.
+    /// Drops the stored blocks in a range, except those that look like metadata: all of these if `guarded`, otherwise
+    /// those kept as metadata before.
     fn drop_units(
         &self,
         start: VolumeUnit,

@@ -1,8 +1,7 @@
 //! The journal (JBD2), read as it is written.
 //!
-//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/journal.rst`; numbers are
-//! big-endian. A transaction counts from the moment at which its commit block is there and all
-//! checksums that the journal has are right.
+//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/journal.rst`; numbers are big-endian. A
+//! transaction counts once its commit block is written and all checksums of the journal match.
 
 use std::collections::HashMap;
 
@@ -28,7 +27,7 @@ const TAG_ESCAPED: u32 = 0x1;
 const TAG_SAME_UUID: u32 = 0x2;
 const TAG_LAST: u32 = 0x8;
 
-/// What the journal's superblock says.
+/// Content of the journal's superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parameters {
     blocks: u32,
@@ -131,7 +130,7 @@ impl Journal {
         self.logical.at(block, block + 1).0.map(|logical| logical as u32)
     }
 
-    /// The latest committed copy of a block that is newer than what is at its place.
+    /// The latest committed copy of a block, if it is newer than the block at its place.
     pub(crate) fn copy_of(&self, block: u64) -> Option<Copy> {
         self.copies.get(&block).copied()
     }
@@ -240,7 +239,7 @@ impl Journal {
         places.all().eq(self.places.all())
     }
 
-    /// Blocks that have a copy which is newer than what is at their places.
+    /// Blocks with a copy that is newer than the block at its place.
     pub(crate) fn copied_blocks(&self) -> impl Iterator<Item = u64> + '_ {
         self.copies.keys().copied()
     }

@@ -28,7 +28,7 @@ struct Group {
     free_count: u64,
 }
 
-/// A class that is the same whatever is written there.
+/// A class independent of the written bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fixed(pub(crate) Class);
 
@@ -42,7 +42,7 @@ impl Layout {
     /// Reads the group descriptors as far as they are there.
     pub(crate) fn read(superblock: &Superblock, view: &mut View<'_>) -> Result<Self, StoreError> {
         let mut layout = Layout { complete: true, ..Layout::default() };
-        // Whatever precedes the first group.
+        // Blocks before the first group.
         layout.fix(0, superblock.first_data_block, Class::Superblock, superblock);
         let per_block = superblock.descriptors_per_block();
         let descriptor_blocks = superblock.groups().div_ceil(per_block);
@@ -165,7 +165,7 @@ impl Layout {
         (group.block_bitmap != 0).then_some((group.block_bitmap, group.free_count))
     }
 
-    /// Whether what was written to a block of descriptors says what is known of all places.
+    /// Whether a written block of descriptors agrees with the known places.
     pub(crate) fn agrees(&self, superblock: &Superblock, index: u64, bytes: &[u8]) -> bool {
         let first = index * superblock.descriptors_per_block();
         let mut read = Layout { complete: true, ..Layout::default() };

@@ -1,17 +1,17 @@
-//! ext2, ext3 and ext4 as they look from below: which blocks are the file system's own.
+//! ext2, ext3 and ext4 as seen from the block device: which blocks are the file system's own.
 //!
-//! What never moves (superblocks, group descriptors, bitmaps, inode tables) follows from the
-//! superblock and the group descriptors. Everything else is found through inodes, when their blocks
-//! are written or when the journal commits them.
+//! Static metadata (superblocks, group descriptors, bitmaps, inode tables) follow from the superblock and the group
+//! descriptors. All other metadata are found through inodes, when their blocks are written or when the journal commits
+//! them.
 //!
-//! There are two states. *Followed*: a kernel has the file system mounted with a journal whose commits
-//! are read as they come. Then no metadata are written to their places before a commit that names them,
-//! and what the committed inodes call data can be dropped when it is written. *Unfollowed*: no journal,
-//! or a tool writes, or a commit could not be read. Then a block is dropped only after an inode written
-//! later calls it data, and not if its form is that of metadata; the rest waits for the next clean state.
+//! There are two states. *Followed*: a kernel has the file system mounted with a journal, whose commits are read as
+//! they come. Then no metadata are written to their places before a commit that names them, and blocks that committed
+//! inodes use as data can be dropped when they are written. *Unfollowed*: no journal, or a tool writes, or a commit
+//! could not be read. Then a block is dropped only after an inode written later uses it as data, and not if it looks
+//! like metadata; the rest waits for the next clean state.
 //!
-//! Not understood, and so kept whole: clusters (bigalloc), encryption, verity, compression, a journal on
-//! another device, and features that are not known here.
+//! Not supported, and so kept completely: clusters (bigalloc), encryption, verity, compression, a journal on another
+//! device, and unknown features.
 
 mod classify;
 mod journal;
@@ -39,7 +39,7 @@ use super::meter::Worker;
 use super::runs::RunMap;
 use super::units::{VolumeBytes, VolumeUnit};
 
-/// Metadata as committed: a block's latest copy in the journal, or else what is at its place.
+/// Committed metadata: a block's latest copy in the journal, otherwise the block at its place.
 pub(crate) struct View<'a> {
     blocks: &'a mut Blocks,
     journal: Option<&'a Journal>,
@@ -59,14 +59,14 @@ impl View<'_> {
     }
 }
 
-/// What a write or a commit said of blocks, for the store to act upon.
+/// Changes caused by a write or a commit, for the store to act upon.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Blocks of which something new is known.
+    /// Blocks with new information.
     pub(crate) claimed: RunMap<()>,
     /// Blocks that were metadata and are free.
     pub(crate) freed: RunMap<()>,
-    /// Blocks that look like metadata are not dropped, whatever is said of them.
+    /// Blocks that look like metadata are not dropped in any case.
     pub(crate) guarded: bool,
     /// Everything should be looked at again.
     pub(crate) scanned: bool,
@@ -139,8 +139,8 @@ impl Ext4 {
         self.superblock.clean && !self.superblock.needs_recovery
     }
 
-    /// What becomes of the block `unit`, and up to where, at most `limit`, the same is so. Data are
-    /// dropped if `drop_data`.
+    /// Verdict on the block `unit`, and the end of the run to which it applies, at most `limit`. Data are dropped if
+    /// `drop_data`.
     pub(crate) fn verdict(&self, unit: VolumeUnit, limit: VolumeUnit, drop_data: bool) -> (Verdict, VolumeUnit) {
         let (from, block_bytes) = (unit.offset_bytes(), self.superblock.block_bytes);
         let Some(inside) = from.checked_sub(self.start_bytes) else {
@@ -233,7 +233,7 @@ impl Ext4 {
         }
     }
 
-    /// Looks at what was written.
+    /// Examines written blocks.
     pub(crate) fn after_write(
         &mut self,
         range: VolumeBytes,
@@ -258,7 +258,7 @@ impl Ext4 {
         Ok(news)
     }
 
-    /// Descriptors that name other places make what is known void.
+    /// Descriptors that name other places invalidate the known layout.
     fn check_descriptors(&mut self, start: u64, end: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
         let mut bytes = vec![0; self.superblock.block_bytes as usize];
         let descriptors: Vec<_> =
@@ -276,7 +276,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Follows the inodes that differ from what they were.
+    /// Follows the inodes that changed.
     fn changed_inodes(&mut self, old: Old, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
         let mut tables = Vec::new();
         for (block, before) in old {
@@ -328,7 +328,7 @@ impl Ext4 {
         })
     }
 
-    /// Follows what `work` says.
+    /// Walks the blocks given by `work`.
     fn walk(
         &mut self,
         changed: &HashSet<u64>,
@@ -395,7 +395,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// A transaction is committed: its blocks are metadata, and say what others are.
+    /// A transaction was committed: its blocks are metadata, and determine the use of others.
     fn commit(&mut self, transaction: &Transaction, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
         let len = self.superblock.block_bytes as usize;
         let blocks_count = self.superblock.blocks_count;
@@ -445,7 +445,7 @@ impl Ext4 {
         }
         let changed: HashSet<u64> = transaction.tags.iter().map(|tag| tag.block).collect();
         self.follow(&tables, &changed, &protected, &[], Trust::Commit, blocks, news)?;
-        // Nodes that still are what they were, whose inodes did not change with them.
+        // Unchanged nodes whose inodes did not change with them.
         nodes.retain(|&(block, part)| self.uses.at(block, block + 1).0 == Some(part));
         self.follow(&[], &changed, &protected, &nodes, Trust::Commit, blocks, news)?;
         self.names_committed(&changed, &protected, blocks, news)?;
@@ -510,7 +510,7 @@ impl Ext4 {
         Ok(self.is_clean() && next.is_ok_and(|next| !next.is_clean()))
     }
 
-    /// A range was discarded: what was known of it is void.
+    /// A range was discarded: its known use is void.
     pub(crate) fn discarded(&mut self, range: VolumeBytes) {
         let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         if let Some(journal) = &mut self.journal {
@@ -533,8 +533,8 @@ impl Ext4 {
         }
     }
 
-    /// Reads the whole layout and every inode; `at_rest` says that everything is at its place. True if
-    /// data may be dropped by what it found.
+    /// Reads the whole layout and every inode; `at_rest` means that everything is at its place. Returns whether data
+    /// may be dropped by the result.
     pub(crate) fn scan(&mut self, blocks: &mut Blocks, at_rest: bool) -> Result<bool, StoreError> {
         self.layout = Layout::read(&self.superblock, &mut self.view(blocks))?;
         self.find_journal(blocks)?;
@@ -640,7 +640,7 @@ impl Ext4 {
         Ok(free.all().map(|(from, to, ())| (from, to)).collect())
     }
 
-    /// What should be said about how well it is followed.
+    /// Restrictions of the following, as sentences.
     fn sentences_of_doubt(&self) -> Vec<&'static str> {
         let mut doubts = Vec::new();
         if self.superblock.compat & feature::COMPAT_HAS_JOURNAL == 0 {
@@ -657,7 +657,7 @@ impl Ext4 {
         doubts
     }
 
-    /// Memory in bytes: that of what is known of blocks, and that of the journal's reader.
+    /// Memory in bytes: of the blocks' uses, and of the journal's reader.
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
         let names = self.names.as_ref().map_or(0, |names| names.memory_bytes());

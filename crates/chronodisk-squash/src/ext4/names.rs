@@ -1,11 +1,11 @@
-//! Names of files, for treatments that go by them.
+//! Names of files, for treatments by name.
 //!
-//! Directories are read when the journal commits them, or in a scan. Since a file's first blocks are committed no
-//! earlier than its name, they still wait then, and none of them is lost: in ordered mode the kernel writes contents
-//! to their places before it commits the inode that has them, and gives a block that was freed to another file only
-//! after it committed that it is free. A file that is renamed, so that it matches only then, may have been squashed.
+//! Directories are read when the journal commits them, or in a scan. A file's first blocks are committed no earlier
+//! than its name, so they are still unclassified then, and none is lost. In ordered mode the kernel writes contents to
+//! their places before it commits their inode, and reuses a freed block only after it committed that the block is free.
+//! A file that matches only after a rename may have been squashed.
 //!
-//! What matched stays so until the inode is given back: a name that no longer matches does not make contents worthless.
+//! A match holds until the inode is freed: a later name without a match does not make contents worthless.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::names::{NameRule, Treatment};
 use crate::runs::{RunMap, RunValue};
 use crate::units::VolumeUnit;
 
-/// What is known of names.
+/// Knowledge of names.
 #[derive(Debug)]
 pub(crate) struct Names {
     index: NameIndex,
@@ -80,7 +80,7 @@ struct Entry {
     name: Box<[u8]>,
 }
 
-/// What an entry says that its inode is.
+/// Type of the inode in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The file system does not say so in its entries.
@@ -115,7 +115,7 @@ impl Names {
         self.directories.len() + self.made_up.len() + self.index.entries() + self.matched.len()
     }
 
-    /// What the blocks of an inode are, that are `leaf` by all else. Forgets what was known of an earlier inode there.
+    /// Use of an inode's blocks, which is `leaf` without names. Drops knowledge of an earlier inode with the number.
     pub(crate) fn leaf(&mut self, number: u64, inode: Inode<'_>, leaf: Option<Leaf>) -> Option<Leaf> {
         let Some(known) = self.matched.get(&number) else { return leaf };
         if leaf != Some(Leaf::Data) || known.generation != inode.generation() {
@@ -131,7 +131,7 @@ impl Names {
         }
     }
 
-    /// Blocks are those of a directory.
+    /// Blocks are used by a directory.
     pub(crate) fn claim_directory(&mut self, start: u64, end: u64, inode: u64) {
         self.directories.set(start, end, DirectoryInode(inode));
         self.made_up.remove(start, end);
@@ -143,7 +143,7 @@ impl Names {
         self.made_up.remove(start, end);
     }
 
-    /// Everything is about to be read; what matched still does.
+    /// Begins to read everything anew; matches stay.
     pub(crate) fn begin_scan(&mut self) {
         self.directories.clear();
         self.index.clear();
@@ -157,7 +157,7 @@ impl Names {
         }
     }
 
-    /// Files of a directory that match, with what becomes of them.
+    /// Matching files of a directory, with their treatment.
     fn candidates(&self, directory: u64, entries: &[Entry], candidates: &mut BTreeMap<u64, Treatment>) {
         let Some(mut folder) = self.index.folder(directory) else { return };
         for entry in entries.iter().filter(|entry| matches!(entry.kind, Kind::Regular | Kind::Unknown)) {
@@ -168,7 +168,7 @@ impl Names {
     }
 }
 
-/// Reads a block of a directory, up to what is wrong in it. Blocks of its index look like ones without entries.
+/// Reads a block of a directory, up to the first error. Blocks of its index look like ones without entries.
 fn entries(block: &[u8], has_kinds: bool) -> Vec<Entry> {
     const HEADER_BYTES: usize = 8;
     let mut entries = Vec::new();
@@ -375,8 +375,8 @@ impl Ext4 {
         units.filter(|(from, to)| from < to).collect()
     }
 
-    /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
-    /// device from `offset_bytes` on.
+    /// Gives generated contents in a range of units the form of their files' kinds; `bytes` are the device's from
+    /// `offset_bytes` on.
     pub(crate) fn correct_files(
         &self,
         (start, end): (VolumeUnit, VolumeUnit),
@@ -430,7 +430,7 @@ impl Ext4 {
         Ok(exact.then_some(inode))
     }
 
-    /// Blocks of contents that a bitmap calls free are nobody's: the next file that has them may be one to keep.
+    /// Blocks of contents that a bitmap marks as free have no owner: their next file may be one to keep.
     pub(super) fn free_contents(&mut self, (start, end): (u64, u64), is_free: impl Fn(u64) -> bool) {
         let contents: Vec<_> = self.uses.pieces(start, end).filter(|piece| piece.2 == Use::Data).collect();
         for (from, to, _) in contents {

@@ -1,8 +1,7 @@
 //! The superblock of ext2, ext3 and ext4.
 //!
-//! Offsets and values are those of the Linux kernel's `Documentation/filesystems/ext4/super.rst`.
-//! A superblock is hostile: what is read here is checked against the size of the device, and what
-//! is not understood is refused with a reason.
+//! Offsets and values are those of the Linux kernel's `Documentation/filesystems/ext4/super.rst`. A superblock is
+//! hostile: its values are checked against the size of the device, and unknown features are refused with a reason.
 
 use crate::classifier::Refusal;
 use crate::crc32c;
@@ -49,7 +48,7 @@ const INCOMPAT_NAMES: [(u32, &str); 4] = [
 const RO_COMPAT_NAMES: [(u32, &str); 4] =
     [(0x80, "snapshots"), (0x200, "bigalloc"), (0x4000, "shared blocks"), (0x8000, "verity")];
 
-/// What the classifier needs of a superblock.
+/// Fields of a superblock for the classifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) block_bytes: u64,
@@ -142,7 +141,7 @@ impl Superblock {
         }
     }
 
-    /// What can't be so, if anything.
+    /// An impossible value, if there is one.
     fn fault(&self, available_bytes: u64) -> Option<String> {
         let block_bits = 8 * self.block_bytes;
         let sane = [
@@ -175,7 +174,7 @@ impl Superblock {
         None
     }
 
-    /// Whether another superblock is that of the same file system in the same layout.
+    /// Whether another superblock belongs to the same file system with the same layout.
     pub(crate) fn same_layout(&self, other: &Superblock) -> bool {
         let layout = |superblock: &Superblock| Superblock {
             incompat: superblock.incompat & !INCOMPAT_RECOVER,
@@ -231,7 +230,7 @@ impl Superblock {
     }
 }
 
-/// 512 TiB of groups of 128 MiB: the memory for what is known of each stays within 200 MiB.
+/// 512 TiB in groups of 128 MiB: the memory of the groups' states stays within 200 MiB.
 const GROUPS_MAX: u64 = 1 << 22;
 
 /// CRC-32C as the kernel computes it for ext4 and its journal: without the inversions.

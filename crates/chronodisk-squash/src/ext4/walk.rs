@@ -1,7 +1,7 @@
-//! From inodes to the blocks that are theirs.
+//! From inodes to their blocks.
 //!
-//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/inodes.rst` and `ifork.rst`.
-//! Trees are hostile: their depth is bounded by the format, and a node is visited once in a walk.
+//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/inodes.rst` and `ifork.rst`. Trees are
+//! hostile: the format bounds their depth, and a walk visits a node once.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,7 +14,7 @@ use crate::class::Class;
 use crate::map_log::u32_at;
 use crate::runs::{RunMap, RunValue};
 
-/// What a block that is not static is used for, as inodes say.
+/// Use of a non-static block, according to inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Contents of a regular file.
@@ -27,7 +27,7 @@ pub(crate) enum Use {
     Indirect(u8, Leaf),
 }
 
-/// What the leaves of a file's tree are.
+/// Leaves of a file's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaf {
     Data,
@@ -56,7 +56,7 @@ impl Use {
 pub(crate) enum Trust {
     /// All metadata in view are of one moment, and all of them are read: data never win over metadata.
     Scan,
-    /// All metadata in view are of one moment, and only what changed is read: the latest claim holds.
+    /// All visible metadata are of one moment, and only changed blocks are read: the latest claim holds.
     Commit,
     /// An inode is of this moment; nodes below it may be older, unless a checksum says that they are its own.
     Inode,
@@ -110,7 +110,7 @@ impl<'a> Inode<'a> {
         &self.0[MAP_BYTES]
     }
 
-    /// What its blocks are, if it is in use.
+    /// Use of its blocks, if it is in use.
     pub(crate) fn leaf(self, superblock: &Superblock, number: u64) -> Option<Leaf> {
         const ROOT: u64 = 2;
         if number == superblock.journal_inode {
@@ -129,7 +129,7 @@ impl<'a> Inode<'a> {
             MODE_REGULAR if own_format => Some(Leaf::Kept(Class::Attributes)),
             MODE_REGULAR => Some(Leaf::Data),
             0 => None,
-            // Devices, pipes and sockets have no blocks but that of their attributes.
+            // Devices, pipes and sockets have only the block of their attributes.
             _ => Some(Leaf::Kept(Class::OtherMetadata)),
         }
     }
@@ -145,7 +145,7 @@ impl<'a> Inode<'a> {
     }
 }
 
-/// Follows inodes, and notes what their blocks are.
+/// Follows inodes, and records the use of their blocks.
 pub(crate) struct Walk<'a, 'b> {
     pub(crate) superblock: &'a Superblock,
     pub(crate) uses: &'a mut RunMap<Use>,
@@ -156,7 +156,7 @@ pub(crate) struct Walk<'a, 'b> {
     /// Blocks that stay metadata even if a regular file claims them.
     pub(crate) protected: &'a BTreeSet<u64>,
     pub(crate) visited: HashSet<u64>,
-    /// Blocks of which something was said.
+    /// Blocks with new information.
     pub(crate) claimed: RunMap<()>,
     /// Names, if something goes by them.
     pub(crate) names: Option<&'a mut Names>,
@@ -307,7 +307,7 @@ impl Walk<'_, '_> {
         let known = self.uses.at(block, block + 1).0 == Some(part);
         self.uses.set(block, block + 1, part);
         self.claimed.set(block, block + 1, ());
-        // What is below a node that did not change was said before, and holds until the node changes.
+        // The blocks below an unchanged node were recorded before, and stay until the node changes.
         let old = self.trust == Trust::Commit && known && !self.changed.contains(&block);
         if old || !self.visited.insert(block) {
             return Ok(None);
@@ -338,7 +338,7 @@ impl Walk<'_, '_> {
                 self.uses.set(at, end, Use::Data);
             }
             Leaf::Data => {
-                // In a scan metadata win, whichever was read first.
+                // In a scan metadata win, in any order of reading.
                 let scan = self.trust == Trust::Scan;
                 let metadata = |used: Use| scan && used != Use::Data;
                 let taken: Vec<_> = self.uses.pieces(start, end).filter(|piece| metadata(piece.2)).collect();
@@ -362,14 +362,14 @@ impl Walk<'_, '_> {
 /// Which blocks of a file a map has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapped {
-    /// Those that hold something.
+    /// Blocks with contents.
     Written,
-    /// These, and those that were set aside.
+    /// These, and unwritten ones.
     All,
 }
 
-/// The blocks of a file by their number in the file: (number, block, count). Holes are left out, and
-/// so is what lies beyond [`MAP_NODES_MAX`] nodes.
+/// The blocks of a file by their number in the file: (number, block, count). Holes are omitted, and so is the part
+/// beyond [`MAP_NODES_MAX`] nodes.
 pub(crate) fn map_of(
     inode: Inode<'_>,
     mapped: Mapped,

@@ -1,7 +1,7 @@
-//! Checkpoints, and the addresses of nodes as of one.
+//! Checkpoints, and the addresses of nodes in one.
 //!
-//! Each of the two packs begins and ends with a checkpoint of the same version; the later whole one counts. A block of
-//! the node address table has two places, of which a bitmap in the checkpoint names one; entries in the journal of the
+//! Each of the two packs begins and ends with a checkpoint of the same version; the later complete one counts. A block
+//! of the node address table has two places, and a bitmap in the checkpoint selects one. Entries in the journal of the
 //! summary of hot data are newer (Linux, `fs/f2fs/checkpoint.c`, `node.c` and `segment.c`).
 
 use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ fn is_whole(block: &Block) -> bool {
     let at = u32_at(block, 164) as usize;
     (CHECKSUM_AT_MIN..=CHECKSUM_AT_DEFAULT).contains(&at) && {
         let (before, after) = (&block[..at], &block[(at + 4).min(block.len())..]);
-        // A checksum in the middle covers what follows it, too.
+        // A checksum in the middle also covers the bytes behind it.
         let sum = if at == CHECKSUM_AT_DEFAULT { checksum(before) } else { checksum_around(before, after) };
         sum == u32_at(block, at)
     }

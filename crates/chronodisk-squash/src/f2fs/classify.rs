@@ -1,4 +1,4 @@
-//! What becomes of blocks by what they say and by what checkpoints say.
+//! Verdicts on blocks by their identification and by checkpoints.
 
 use chronodisk_store::StoreError;
 
@@ -90,7 +90,7 @@ impl Classifier for F2fs {
         Ok(Standing::Same)
     }
 
-    /// What a node has that was written since the last checkpoint may be recovered.
+    /// Nodes written since the last checkpoint may be recovered, with their blocks.
     fn keep_committed(&self, _blocks: &mut Blocks) -> Result<bool, StoreError> {
         Ok(false)
     }

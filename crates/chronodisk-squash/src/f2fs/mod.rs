@@ -1,21 +1,21 @@
-//! F2FS as it looks from below.
+//! F2FS as seen from the block device.
 //!
 //! The areas in front of the main area have fixed places and are kept. In the main area a block that may be a node, by
-//! its footer, is kept; the rest waits. What waits is decided by checkpoints: a node that the node address table of the
-//! last checkpoint names says which blocks its file has, and its inode what they are. What a regular file has is
-//! dropped; directories and symbolic links are kept.
+//! its footer, is kept; the rest is classified by checkpoints. A node named by the node address table of the last
+//! checkpoint lists its file's blocks, and its inode gives their use. Blocks of regular files are dropped; directories
+//! and symbolic links are kept.
 //!
-//! **Why that is safe.** A block that a checkpoint uses is given to nobody else before the next checkpoint is whole on
-//! the device, so what the last one says holds until then, also for a block that is overwritten in place. Nothing is
-//! concluded from nodes that no checkpoint names, because a number may be another file's by then.
+//! **Safety.** A block used by a checkpoint is not reused before the next checkpoint is complete on the device, so the
+//! last checkpoint is valid until then, also for a block that is overwritten in place. Nodes without a checkpoint are
+//! ignored, because their numbers may belong to other files by then.
 //!
 //! At a checkpoint the nodes are read that were written since the one before. All of them are read when the store is
 //! closed, and at a flush after a tool wrote. If what they name then are as many blocks as the checkpoint counts, and
 //! it is that of an unmount, after which no node was written, all other blocks are free and dropped. Contents that are
 //! overwritten in place take space until then.
 //!
-//! Not understood, and so kept whole: several devices, zones, encryption, verity, compression, and features that are
-//! not known here. Names of files are not read: if something goes by names, everything is kept.
+//! Not supported, and so kept completely: several devices, zones, encryption, verity, compression, and unknown
+//! features. Names of files are not read: with rules by name everything is kept.
 
 mod checkpoint;
 mod classify;
@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 }
 
-/// What nodes say of blocks.
+/// Uses of blocks according to nodes.
 #[derive(Debug, Default)]
 struct Claims {
     uses: RunMap<Use>,
@@ -108,7 +108,7 @@ impl F2fs {
         Reader { blocks, start: self.start() }
     }
 
-    /// What becomes of a block.
+    /// Verdict on a block.
     fn verdict(&self, block: u64, bytes: &[u8]) -> Verdict {
         match (self.superblock.fixed(block), Node::of(bytes, &self.superblock)) {
             (Some(class), _) => Verdict::Keep(class),
@@ -117,7 +117,7 @@ impl F2fs {
         }
     }
 
-    /// Blocks between two were written or cleared: if there is a new checkpoint, what it says counts.
+    /// Blocks in a range were written or cleared: applies a new checkpoint, if there is one.
     fn checkpoints_touched(&mut self, from: u64, to: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
         let (first, last) = self.superblock.checkpoint_blocks();
         if from >= last || to <= first {
@@ -148,7 +148,7 @@ impl F2fs {
         self.act_upon(&claims, blocks)
     }
 
-    /// Notes what a node says, which the checkpoint has at a block.
+    /// Records the claims of a node that the checkpoint has at a block.
     fn claim(
         &self,
         checkpoint: &Checkpoint,
@@ -180,7 +180,7 @@ impl F2fs {
         };
         let uses = inode.uses(superblock);
         for block in addresses.blocks {
-            // Where two say different things, neither is believed when it calls contents what the other one does not.
+            // If two claims differ, contents do not override another use.
             let there = claims.uses.at(block, block + 1).0;
             if uses != Use::Contents || there.is_none() {
                 claims.uses.set(block, block + 1, uses);
@@ -189,7 +189,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Settles what nodes tell of.
+    /// Applies the nodes' claims.
     fn act_upon(&self, claims: &Claims, blocks: &mut Blocks) -> Result<(), StoreError> {
         let start = self.start();
         for (from, to, uses) in claims.uses.all() {
@@ -208,8 +208,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Reads all nodes that the last checkpoint names, and settles what they tell of. If all is at `rest`, what nobody
-    /// has is dropped.
+    /// Reads all nodes of the last checkpoint, and applies their claims. At `rest` it drops unclaimed blocks.
     fn scan(&mut self, at_rest: bool, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.unscanned = false;
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };

@@ -37,7 +37,7 @@ const ADDRESS_NEW: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a>(pub(super) &'a [u8]);
 
-/// What the blocks of a file are.
+/// Use of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Contents,
@@ -51,7 +51,7 @@ impl crate::runs::RunValue for Use {
 }
 
 impl<'a> Node<'a> {
-    /// What a block of the main area says that it is, if it may be a node. Contents of files may look so, too.
+    /// Identification of a block of the main area, if it may be a node. Contents of files may look like nodes, too.
     pub(super) fn of(block: &'a [u8], superblock: &Superblock) -> Option<Self> {
         let node = Node(block);
         let exists = |number: u32| number != 0 && u64::from(number) < superblock.nodes_max();
@@ -88,7 +88,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What the blocks of an inode are.
+    /// Use of an inode's blocks.
     pub(super) fn uses(self, superblock: &Superblock) -> Use {
         if superblock.quota_inodes.contains(&self.number()) {
             return Use::Kept(Class::OtherMetadata);

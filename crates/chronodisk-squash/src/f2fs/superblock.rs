@@ -1,4 +1,4 @@
-//! The superblock of F2FS, and where the areas lie that it names.
+//! The superblock of F2FS, and the places of its areas.
 //!
 //! Offsets are those of `struct f2fs_super_block` (Linux, `include/linux/f2fs_fs.h`); numbers are little-endian.
 
@@ -12,7 +12,7 @@ pub(super) const OFFSET_BYTES: u64 = 1024;
 pub(super) const LEN_BYTES: usize = 3072;
 
 pub(super) const MAGIC: u32 = 0xF2F5_2010;
-/// What `f2fs-tools` and the kernel support.
+/// The size supported by `f2fs-tools` and the kernel.
 const LOG_BLOCKS_PER_SEGMENT: u32 = 9;
 pub(super) const SEGMENT_BLOCKS: u64 = 1 << LOG_BLOCKS_PER_SEGMENT;
 /// Entries of the node address table in a block.
@@ -26,7 +26,7 @@ const FEATURE_SUPERBLOCK_CHECKSUM: u32 = 0x800;
 /// SB_CHKSUM and CASEFOLD. Not among them: encryption, zones, verity, compression, and read-only ones.
 const FEATURES_KNOWN: u32 = 0x1BFC;
 
-/// What is known of a file system by its superblock. Addresses are blocks of 4 KiB from its beginning.
+/// Fields of a superblock. Addresses are blocks of 4 KiB from the file system's beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     uuid: [u8; 16],

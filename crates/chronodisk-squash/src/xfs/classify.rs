@@ -1,4 +1,4 @@
-//! What becomes of blocks by what they say and by what is known of names.
+//! Verdicts on blocks by their identification and by names.
 
 use chronodisk_store::StoreError;
 
@@ -18,7 +18,7 @@ fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
 }
 
 impl Classifier for Xfs {
-    /// What came before its superblock says by itself what it is.
+    /// Blocks written before the superblock identify themselves.
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         let mut bytes = [0; UNIT_BYTES as usize];
         let mut waiting = Vec::new();

@@ -1,21 +1,20 @@
-//! Metadata as the log has them, before they are at their places.
+//! Metadata in the log, before they are written to their places.
 //!
-//! **Why a flush need not keep contents that wait, while the log is followed.** A flush promises what a recovery of the
-//! file system would show. The kernel writes contents before it commits the extents that have them: new extents are
-//! committed as set aside (unwritten), and become written ones by a transaction when the contents are on the device.
-//! Blocks of a deleted file are given to another one only after the log has the deletion. So contents that wait belong
-//! to no file that a recovery would show, unless a committed inode has them. Those of a file that is to be kept are
-//! kept at its commit, and from then on when they are written. Those of a file that has no name yet are kept by the
-//! flush. The rest are contents of files that are not to be kept.
+//! **Why a flush need not keep unclassified contents while the log is followed.** A flush promises the state that a
+//! recovery would show. The kernel writes contents before it commits their extents: new extents are committed as
+//! unwritten, and a transaction converts them once the contents are on the device. Blocks of a deleted file are reused
+//! only after the log has the deletion. So a recovery would show unclassified contents only if a committed inode has
+//! them. Contents of a file to be kept are kept at its commit, and later when they are written. A flush keeps those of
+//! a file without a name so far. The rest belongs to files that are not kept.
 //!
-//! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on
-//! waiting: it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken,
-//! and after an unmount, it is squashed.
+//! **Nothing is squashed earlier than necessary.** Contents of a committed file without a matching name stay
+//! unclassified: the file may be renamed, as programs do to replace a file. They are squashed when half of the room for
+//! unclassified blocks is used, and after an unmount.
 //!
-//! **Doubts.** Where metadata come to their places other than the log said, or the log says what is not understood, the
-//! log is not followed until the file system is unmounted: names are read from places, and a flush keeps what waits.
-//! The same holds while nothing is written to the log after an unmount, because tools write to places only, and while
-//! the log holds an intention to change a file's map that is not done, because a recovery would do it.
+//! **Doubts.** If metadata at their places contradict the log, or the log has an unknown item, it is not followed until
+//! the file system is unmounted. Names are then read from places, and a flush keeps unclassified blocks. The same holds
+//! while nothing is written to the log after an unmount, because tools write to places only, and while the log has an
+//! unfinished intent to change a file's map, because a recovery would execute it.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +93,7 @@ impl Committed {
         self.inodes.len() + self.blocks.len()
     }
 
-    /// Blocks are nobody's any more.
+    /// Blocks lose their owner.
     pub(super) fn forget(&mut self, from: u64, to: u64) {
         let blocks: Vec<u64> = self.blocks.range(from..to.max(from)).map(|entry| *entry.0).collect();
         blocks.iter().for_each(|block| drop(self.blocks.remove(block)));
@@ -102,7 +101,7 @@ impl Committed {
 }
 
 impl Xfs {
-    /// Reads what the log holds now, as far as it is newer than what is at its place.
+    /// Reads the log's present content that is newer than the metadata at their places.
     pub(super) fn open_log(&self, names: &mut Names, blocks: &mut Blocks) -> Result<(), StoreError> {
         names.committed.clear();
         names.log = Log::new(self.start_bytes, &self.superblock);
@@ -144,8 +143,8 @@ impl Xfs {
         Ok(())
     }
 
-    /// Takes a transaction's inodes and blocks; `recovered` if some may be at their places already. Returns those that
-    /// count as they were before.
+    /// Takes a transaction's inodes and blocks; `recovered` if some may be at their places already. Returns those with
+    /// an unchanged effect.
     fn enter(
         &self,
         names: &mut Names,
@@ -210,7 +209,7 @@ impl Xfs {
                         None => understood = false,
                     }
                 }
-                // What was an inode there is free, and the log says that, too.
+                // The inode there was freed, which the log also records.
                 Item::Cancelled { sector, sectors } => {
                     let from_bytes = sector.saturating_mul(ADDRESS_BYTES);
                     let to_bytes = from_bytes.saturating_add(sectors * ADDRESS_BYTES);
@@ -237,7 +236,7 @@ impl Xfs {
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
         let superblock = &self.superblock;
-        // Names first, then what was given back, then what files have.
+        // Names first, then freed blocks, then files' contents.
         for (block, old) in &changed {
             let Some(new) = names.committed.block(*block).cloned() else { continue };
             if let Some(folder) = directory::owner_of(&new, superblock) {
@@ -277,8 +276,8 @@ impl Xfs {
         Ok(())
     }
 
-    /// Metadata were written to a block of theirs, which was `old` there before: false if they are not what the log
-    /// said. A recovery writes what was so at some time, and says when.
+    /// A metadata block was written to its place, which contained `old`: returns false if it contradicts the log. A
+    /// recovery writes an earlier state, with its sequence number.
     pub(super) fn is_as_committed(&self, names: &mut Names, block: u64, old: &[u8], new: &[u8]) -> bool {
         let superblock = &self.superblock;
         let lsn = block_lsn(new, superblock);
@@ -312,7 +311,8 @@ impl Xfs {
         })
     }
 
-    /// Keeps, of what waits, what a recovery would show and must not be lost. False if that is not known.
+    /// Keeps the unclassified blocks that a recovery would show and that must not be lost. Returns false if these are
+    /// unknown.
     pub(super) fn keep_unnamed(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let Some(names) = self.names.as_deref().filter(|names| names.log.is_followed()) else { return Ok(false) };
         for (from, to, ()) in names.unnamed.all().collect::<Vec<_>>() {
@@ -322,7 +322,7 @@ impl Xfs {
     }
 }
 
-/// An inode's bytes with what was logged of it; `None` if that can't be.
+/// An inode's bytes with its logged parts; `None` if they can't be combined.
 fn with_core(before: &[u8], core: &[u8; CORE_BYTES], fork: Option<Fork>, lsn: u64) -> Option<Vec<u8>> {
     let mut bytes = before.to_vec();
     bytes.get_mut(..CORE_BYTES)?.copy_from_slice(core);

@@ -1,5 +1,5 @@
-//! Blocks of directories of XFS that hold names: `XDB3`, which is all of a small directory, and `XDD3`, one of the data
-//! blocks of a larger one. Its leaves, nodes and free lists hold only hashes.
+//! Blocks of XFS directories with names: `XDB3`, a whole small directory, and `XDD3`, a data block of a larger one.
+//! Leaves, nodes and free lists contain only hashes.
 //!
 //! Offsets are those of `struct xfs_dir3_data_hdr` and `xfs_dir2_data_entry` (Linux, `fs/xfs/libxfs/xfs_da_format.h`);
 //! numbers are big-endian.
@@ -9,7 +9,7 @@ use super::superblock::{Superblock, u32_at, u64_at};
 const HEADER_BYTES: usize = 64;
 const UUID_AT: usize = 24;
 const OWNER_AT: usize = 40;
-/// In place of an inode's number, in front of what is free.
+/// Replaces an inode number at the beginning of a free range.
 const FREE_TAG: u16 = 0xFFFF;
 const ALIGNMENT_BYTES: usize = 8;
 /// The tail of a block that is all of a directory, and each entry of the index before it.
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) name: Box<[u8]>,
 }
 
-/// What an entry says that its inode is.
+/// Type of the inode in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The file system does not say so in its entries.
@@ -51,7 +51,7 @@ pub(super) fn owner_of(block: &[u8], superblock: &Superblock) -> Option<u64> {
     (names && block[UUID_AT..UUID_AT + 16] == superblock.uuid).then(|| u64_at(block, OWNER_AT))
 }
 
-/// Reads the entries of such a block, but for the directory itself and the one above, up to what is wrong in it.
+/// Reads the entries of such a block, without `.` and `..`, up to the first error.
 pub(super) fn entries(block: &[u8], superblock: &Superblock) -> Vec<Entry> {
     let kind_bytes = usize::from(superblock.has_kinds);
     let end = if block.starts_with(b"XDB3") {

@@ -1,7 +1,7 @@
-//! Inodes of XFS, version 3, and what their data forks say: extents, and the entries of small directories.
+//! Inodes of XFS, version 3, and their data forks: extents, and the entries of small directories.
 //!
 //! Offsets are those of `struct xfs_dinode`, `xfs_bmbt_rec`, `xfs_bmbt_block` and `xfs_dir2_sf_hdr` (Linux,
-//! `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`); numbers are big-endian. All is bounded by the bytes at hand.
+//! `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`); numbers are big-endian. The available bytes bound everything.
 
 use super::directory::{Entry, Kind};
 use super::superblock::{Superblock, u32_at, u64_at};
@@ -34,10 +34,10 @@ pub(super) struct Extent {
     pub(super) place: u64,
 }
 
-/// What a part of a tree of extents says.
+/// Content of a node of an extent tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Blocks that hold contents: without those that were only set aside.
+    /// Blocks with contents, without unwritten extents.
     pub(super) extents: Vec<Extent>,
     /// Blocks of the tree below, and their level.
     pub(super) children: Vec<(u64, u16)>,
@@ -105,7 +105,7 @@ impl<'a> Inode<'a> {
         if u64_at(self.0, 120) & 1 << 4 == 0 { u64::from(u32_at(self.0, 76)) } else { u64_at(self.0, 24) }
     }
 
-    /// What the inode itself says of where its contents are.
+    /// The inode's own part of its extent tree.
     pub(super) fn root(self, superblock: &Superblock) -> Node {
         let fork = self.data_fork();
         match self.0[5] {
@@ -146,7 +146,7 @@ impl<'a> Inode<'a> {
     }
 }
 
-/// A block of a tree of extents, of which `level` is expected: what it says, and whose it is.
+/// Parses a block of an extent B+tree at `level`: its records, and the inode that owns it.
 pub(super) fn tree_block(bytes: &[u8], level: Option<u16>, superblock: &Superblock) -> Option<(Node, u64)> {
     let own = bytes.len() > TREE_HEADER_BYTES && bytes.starts_with(b"BMA3") && bytes[40..56] == superblock.uuid;
     let found = u16::from_be_bytes([bytes[4], bytes[5]]);
@@ -163,7 +163,7 @@ pub(super) fn tree_block(bytes: &[u8], level: Option<u16>, superblock: &Superblo
     Some((node, u64_at(bytes, 56)))
 }
 
-/// The blocks that records of extents name, without those that hold no contents yet.
+/// Blocks of extent records, without unwritten extents.
 fn extents(records: &[u8], superblock: &Superblock) -> Vec<Extent> {
     let blocks = records.chunks_exact(RECORD_BYTES).filter_map(|record| {
         // From the highest bit on: one that says that nothing was written there, 54 of the place in the file, 52 of

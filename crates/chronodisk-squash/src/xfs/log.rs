@@ -1,14 +1,14 @@
-//! The log, read as it is written, in the form that version 2 has on little-endian machines.
+//! The log, read as it is written, in the form of version 2 on little-endian machines.
 //!
 //! Offsets are those of `struct xlog_rec_header`, `xlog_op_header`, `xfs_inode_log_format` and `xfs_buf_log_format`
 //! (Linux, `fs/xfs/libxfs/xfs_log_format.h`). Headers of records and operations are big-endian, items little-endian.
 //!
-//! The log is a ring of sectors. A record says where it lies, and in which round, so the place of the next one follows
-//! from the last one. A record counts when all of it is there and its checksum is right; until then the sectors that
-//! were written ahead of it are remembered. Its operations add regions to transactions, which count when their commit
-//! comes. This is also where the kernel ends when it recovers the file system.
+//! The log is a ring of sectors. A record has its place and its cycle, so the place of the next one follows from the
+//! last one. A record counts once it is complete and its checksum matches; until then the sectors written ahead of it
+//! are remembered. Its operations add regions to transactions, which count at their commit. The kernel's recovery ends
+//! at the same place.
 //!
-//! What is not understood ends the reading: until the log is begun anew by an unmount, [`Log::is_lost`].
+//! An unknown item ends the reading: [`Log::is_lost`], until an unmount restarts the log.
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,7 +33,7 @@ const HEADER_COVERS_BYTES: u32 = 32 << 10;
 const CYCLE_DATA_AT: usize = 44;
 const CYCLE_DATA_WORDS: usize = 64;
 const CHECKSUM_AT: usize = 32;
-/// What the checksum covers of a header's first sector, and of the others. Processors of 32 bits leave out a word.
+/// Bytes of a header's first sector under the checksum, and of the others. 32-bit processors omit a word.
 const CHECKED_BYTES: [usize; 2] = [328, 324];
 const CHECKED_MORE_BYTES: usize = 260;
 
@@ -57,7 +57,7 @@ const ITEM_BUFFER: u16 = 0x123C;
 /// where contents lie.
 const ITEMS_IGNORED: [u16; 12] =
     [0x1236, 0x1237, 0x1238, 0x123D, 0x123E, 0x123F, 0x1240, 0x1241, 0x1242, 0x1243, 0x1246, 0x1247];
-/// What is intended to change the maps of files, and that it is done.
+/// Intents to change the maps of files, and their completions.
 const ITEMS_INTENDED: [u16; 2] = [0x1244, 0x1248];
 const ITEMS_DONE: [u16; 2] = [0x1245, 0x1249];
 
@@ -83,7 +83,7 @@ pub(super) enum Fork {
     Tree(Vec<u8>),
 }
 
-/// What a committed transaction changes.
+/// A change of a committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Inode {
@@ -97,7 +97,7 @@ pub(super) enum Item {
         len_bytes: u64,
         parts: Vec<(usize, Vec<u8>)>,
     },
-    /// What was logged of these sectors no longer counts.
+    /// Earlier log items of these sectors are cancelled.
     Cancelled {
         sector: u64,
         sectors: u64,
@@ -112,7 +112,7 @@ pub(super) struct Checkpoint {
     pub(super) items: Vec<Item>,
 }
 
-/// A transaction of which not all may be there yet.
+/// A possibly incomplete transaction.
 #[derive(Debug, Default)]
 struct Transaction {
     lsn: u64,
@@ -234,7 +234,7 @@ impl Log {
         (from / SECTOR_BYTES as u64, to.div_ceil(SECTOR_BYTES as u64).min(self.sectors))
     }
 
-    /// Reads what is in the log from the tail of its last record on, as a recovery does.
+    /// Reads the log from the tail of its last record on, as a recovery does.
     pub(super) fn open(&mut self, blocks: &mut Blocks) -> Result<Vec<Checkpoint>, StoreError> {
         let mut newest: Option<(Position, Position)> = None;
         let (from, to) = (self.start_bytes, self.start_bytes + self.sectors * SECTOR_BYTES as u64);
@@ -290,15 +290,15 @@ impl Log {
             if is_header && u32_at(bytes, 40) == 1 && u64_at(bytes, 16) == (Position { cycle, sector }).lsn() {
                 unmounts.push(Position { cycle, sector });
             }
-            // What the kernel clears behind the head is of an earlier round.
+            // The kernel clears sectors behind the head with an earlier cycle.
             let newer = self.head.is_some_and(|head| cycle >= head.cycle.saturating_add((sector < head.sector).into()));
             if newer && !self.lost {
                 self.ahead.set(sector, sector + 1, ());
             } else {
                 self.ahead.remove(sector, sector + 1);
             }
-            // The kernel clears what is behind the head when it mounts, with headers of an earlier round; zeros are
-            // those of tools.
+            // At a mount the kernel clears sectors behind the head, with headers of an earlier cycle; tools write
+            // zeros.
             self.at_rest &= !is_header && cycle == 0;
         }
         let mut committed = Vec::new();
@@ -307,7 +307,7 @@ impl Log {
             self.take(head, &record, &mut committed);
         }
         for position in unmounts {
-            // What was written may share a block with an earlier one.
+            // The write may share a block with an earlier one.
             if self.head.is_some_and(|head| position.lsn() < head.lsn()) {
                 continue;
             }
@@ -383,7 +383,7 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Does what a record's operations say; `None` if they are not understood.
+    /// Executes a record's operations; `None` if one is unknown.
     fn operations(&mut self, lsn: u64, record: &Record, committed: &mut Vec<Checkpoint>) -> Option<()> {
         let mut rest = &record.payload[..];
         for _ in 0..record.operations {

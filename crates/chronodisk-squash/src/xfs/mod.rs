@@ -1,18 +1,18 @@
-//! XFS, version 5, as it looks from below.
+//! XFS, version 5, as seen from the block device.
 //!
-//! Every block of metadata says what it is: a magic number, the file system's UUID, its own address. So a
-//! block is judged by its bytes when it is written, and nothing waits. What does not say it is known by its
-//! place: the headers of the allocation groups (superblock, AGF, AGI, AGFL) and the log.
+//! Every metadata block identifies itself: a magic number, the file system's UUID, its own address. So a block is
+//! classified by its bytes when it is written, without waiting. Blocks without identification are known by their
+//! places: the headers of the allocation groups (superblock, AGF, AGI, AGFL) and the log.
 //!
-//! A block counts as metadata if it has a magic number and either UUID or address agree; checksums are not
-//! asked, so that damaged metadata stay as they are. Data that look like that are kept without need. What was
-//! metadata and is free again takes space until it is overwritten or discarded.
+//! A block counts as metadata if it has a magic number, and the UUID or the address matches. Checksums are not
+//! verified, so that damaged metadata stay as they are. Data that look like metadata are kept unnecessarily. Freed
+//! metadata take space until they are overwritten or discarded.
 //!
-//! When something goes by [names], contents wait until it is known whose they are; the [log] says that first, and
-//! [committed] what follows from it.
+//! With [names], contents wait for the identification of their file: the [log] has it first, and [committed] applies
+//! it.
 //!
-//! Not understood, and so kept whole: version 4, a realtime section, blocks of more than 4 KiB, directories in
-//! blocks of several blocks, and features that are not known here.
+//! Not supported, and so kept completely: version 4, a realtime section, blocks of more than 4 KiB, directory blocks of
+//! several blocks, and unknown features.
 
 mod classify;
 mod committed;
@@ -34,7 +34,7 @@ use super::class::Class;
 use super::classifier::{Refusal, Verdict};
 use super::units::VolumeUnit;
 
-/// Addresses in blocks count sectors of this size, whatever the device's.
+/// Addresses in blocks count sectors of this size, for any device.
 const ADDRESS_BYTES: u64 = 512;
 
 /// The classifier of one file system.
@@ -65,7 +65,7 @@ const fn linked(magic: &'static [u8], class: Class) -> Form {
     Form { magic_at: 8, magic, uuid_at: 32, address_at: 16, class }
 }
 
-/// Blocks that say what they are (Linux, `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`).
+/// Self-identifying blocks (Linux, `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`).
 const FORMS: [Form; 17] = [
     form(b"AB3B", 32, 16, Class::SpaceTree),
     form(b"AB3C", 32, 16, Class::SpaceTree),
@@ -84,7 +84,7 @@ const FORMS: [Form; 17] = [
     linked(&[0x3B, 0xEE], Class::Attributes),
     form(b"XARM", 16, 40, Class::Attributes),
     form(b"XSLM", 16, 40, Class::SymbolicLink),
-    // Records of quota, of which the first says it for all; they have no address.
+    // Quota records: the first one identifies all, and they have no address.
     form(&[0x44, 0x51], 120, 120, Class::OtherMetadata),
 ];
 
@@ -112,7 +112,7 @@ impl Xfs {
         self.superblock == other.superblock
     }
 
-    /// What becomes of the block `unit`, whose bytes these are.
+    /// Verdict on the block `unit` with these bytes.
     fn verdict(&self, unit: VolumeUnit, bytes: &[u8]) -> Verdict {
         let from_bytes = unit.offset_bytes() - self.start_bytes;
         if let Some(class) = self.fixed(from_bytes) {
@@ -126,7 +126,7 @@ impl Xfs {
         }
     }
 
-    /// What a unit is by its place alone.
+    /// Class of a unit by its place alone.
     fn fixed(&self, from_bytes: u64) -> Option<Class> {
         let superblock = &self.superblock;
         let end_bytes = from_bytes + UNIT_BYTES;
@@ -145,7 +145,7 @@ impl Xfs {
         (in_header || before_next).then_some(Class::Superblock)
     }
 
-    /// What a block says that it is.
+    /// Class of a block by its identification.
     fn class_of(&self, block: &[u8], at_bytes: u64) -> Option<Class> {
         let superblock = &self.superblock;
         let inodes = block.chunks_exact(superblock.inode_bytes);

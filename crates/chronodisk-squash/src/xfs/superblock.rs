@@ -16,7 +16,7 @@ const INCOMPAT_KNOWN: u32 = 0xFF;
 const INCOMPAT_FTYPE: u32 = 0x1;
 const INCOMPAT_META_UUID: u32 = 0x4;
 
-/// What the classifier needs of a superblock.
+/// Fields of a superblock for the classifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) block_bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Superblock {
     pub(crate) root_inode: u64,
     /// Bits of an inode's number that are its place in its block, in sectors of an inode's size.
     inodes_log: u32,
-    /// Entries of directories say what their inodes are.
+    /// Directory entries have the type of their inodes.
     pub(crate) has_kinds: bool,
     /// As blocks carry it.
     pub(crate) uuid: [u8; 16],
@@ -125,7 +125,7 @@ impl Superblock {
         (self.block_of(number >> self.inodes_log), index as usize * self.inode_bytes)
     }
 
-    /// What can't be so, if anything.
+    /// An impossible value, if there is one.
     fn fault(&self, groups: u64, group_log: u32, available_bytes: u64) -> Option<&'static str> {
         let power = |number: u64, least: u64, most: u64| number.is_power_of_two() && (least..=most).contains(&number);
         let log_end = self.log_start.checked_add(self.log_blocks);

@@ -1,5 +1,4 @@
-//! Inodes, directories and trees of extents as they were committed: what the log has that is newer than what is at its
-//! place, or else that.
+//! Committed inodes, directories and extent trees: the newer version in the log, otherwise the one at its place.
 
 use std::collections::HashSet;
 

@@ -26,7 +26,7 @@ pub(super) struct Disk {
     random: u64,
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
-    /// Names as they are after a power cut, but for what `changes` adds.
+    /// Names as after a power cut, without `changes`.
     names_on_disk: BTreeMap<PathBuf, usize>,
     changes: Vec<NameChange>,
     /// How often each description is held.
@@ -45,9 +45,9 @@ enum NameChange {
 /// A file.
 #[derive(Debug, Default)]
 struct Inode {
-    /// What reads see; absent pages read as zeros.
+    /// Contents for reads; absent pages read as zeros.
     cache: BTreeMap<u64, Page>,
-    /// What a power cut leaves.
+    /// Contents after a power cut.
     disk: BTreeMap<u64, Page>,
     /// Pages of the cache that have not been written back since they changed.
     dirty: BTreeSet<u64>,
@@ -183,7 +183,7 @@ impl Disk {
         }
     }
 
-    /// The host writes back some of what is dirty, on its own.
+    /// The host writes back some dirty pages on its own.
     fn write_back_some(&mut self) {
         for index in 0..self.inodes.len() {
             let mut inode = std::mem::take(&mut self.inodes[index]);
@@ -327,7 +327,7 @@ impl Disk {
         self.inodes[inode].sync();
     }
 
-    /// What a failed synchronisation covered counts as clean; some of it is dropped at once.
+    /// The pages of a failed synchronisation count as clean; some are dropped at once.
     pub(super) fn lose_dirty_pages(&mut self, inode: usize) {
         let dirty = std::mem::take(&mut self.inodes[inode].dirty);
         for page in dirty {

@@ -42,7 +42,7 @@ use disk::Disk;
 use plan::Outcome;
 pub use plan::{Call, Fault, SimulatedOptions};
 
-/// A host in memory; clones are the same host. See the module for what it does to its files.
+/// A host in memory; clones are the same host. The module describes its faults.
 #[derive(Clone, Debug)]
 pub struct SimulatedHost(Arc<Mutex<Disk>>);
 
@@ -54,12 +54,12 @@ impl SimulatedHost {
     }
 
     /// Injects a fault at the `nth` call of a kind from now on, the first being number 1. [`Call::Any`] counts all
-    /// calls, [`Call::TakesSpace`] those that need space that they do not have yet.
+    /// calls, [`Call::TakesSpace`] those that need additional space.
     pub fn inject(&self, call: Call, nth: u64, fault: Fault) {
         self.disk().plan.inject(call, nth, fault);
     }
 
-    /// Takes back all faults that were injected, and what they go on with. What they did stays.
+    /// Removes all injected faults. Their past effects stay.
     pub fn repair(&self) {
         self.disk().plan.repair();
     }
@@ -81,8 +81,7 @@ impl SimulatedHost {
         self.disk().plan.calls(call)
     }
 
-    /// How often each kind of fault took effect so far. What a host does by itself is none: short transfers and
-    /// interruptions that were not injected.
+    /// Effects of each kind of fault so far. Short transfers and interruptions that were not injected do not count.
     #[must_use]
     pub fn effects(&self) -> BTreeMap<&'static str, u64> {
         self.disk().plan.effects.clone()
@@ -158,7 +157,7 @@ impl Host for SimulatedHost {
 struct SimulatedFile {
     host: SimulatedHost,
     inode: usize,
-    /// What holds locks; duplicates have the same.
+    /// Owner of locks, shared by duplicates.
     description: u64,
     /// The process that opened it.
     generation: u64,

@@ -41,7 +41,7 @@ pub enum Call {
     SyncFolder,
 }
 
-/// What happens at a call.
+/// Effect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -61,7 +61,7 @@ pub enum Fault {
     PowerCut,
 }
 
-/// What a simulated host does by itself.
+/// A simulated host's spontaneous behaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedOptions {
     /// All that is drawn is drawn from it.
@@ -134,7 +134,7 @@ impl Plan {
         self.counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// Counts a call, and says what happens at it.
+    /// Counts a call, and returns its fault.
     pub(super) fn count(&mut self, call: Call, takes_space: bool) -> Option<Fault> {
         let kinds = [Some(call), Some(Call::Any), takes_space.then_some(Call::TakesSpace)];
         for kind in kinds.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The fault model does what its header says.
+//! The fault model matches its description.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -106,7 +106,7 @@ fn after_a_power_cut_a_length_is_old_or_new() {
         let bytes = contents(&host);
         assert!(bytes[..1000] == [1; 1000] && bytes[1000..].iter().all(|byte| [0, 2].contains(byte)));
         seen.insert(bytes.len());
-        // What lay behind the shorter length does not come back.
+        // Data beyond the shorter length do not reappear.
         open(&host).unwrap().set_len(20_000).unwrap();
         assert!(bytes.len() > 1000 || contents(&host)[1000..].iter().all(|byte| *byte == 0));
     }

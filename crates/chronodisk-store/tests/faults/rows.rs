@@ -72,7 +72,7 @@ fn a_full_disk_is_an_error_of_the_writer_and_of_nobody_else() {
     assert!(acknowledged.iter().all(|index| page(&mut file, *index) == [mark(*index); PAGE]));
 }
 
-/// What can't be written back is an error of flushes and of the end, and stays in memory; reads go on.
+/// A failed write-back is an error of flushes and of the end; the page stays in memory, and reads succeed.
 #[test]
 fn a_broken_disk_fails_flushes_and_the_end_but_no_read() {
     let (host, as_host) = host();
@@ -122,7 +122,7 @@ fn a_failed_synchronisation_stays_failed_until_the_device_is_opened_anew() {
     }
 }
 
-/// What is left of a creation blocked the next one.
+/// The rest of a creation blocked the next one.
 #[test]
 fn a_creation_that_fails_or_is_killed_is_no_obstacle() {
     for call in [Call::Lock, Call::SetLen, Call::Sync, Call::SyncFolder] {

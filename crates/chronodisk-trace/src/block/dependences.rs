@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use chronodisk_sim::{Nanos, RequestRecord};
 
-/// For each record, in order of arrival, the completion that the same issuer saw last before it, and the time between
-/// them: a closed loop keeps these pauses, whatever the device takes. A request of an issuer that has seen none arrives
-/// at its own instant.
+/// For each record, in order of arrival, the last completion that the same issuer saw before it, and the time between
+/// them: a closed loop keeps these pauses on any device. A request of an issuer without a completion arrives at its own
+/// instant.
 ///
-/// Each device's issuers are others. Records must be in order of arrival.
+/// Issuers belong to one device. Records must be in order of arrival.
 #[must_use]
 pub fn dependences(records: &[RequestRecord]) -> Vec<(Option<usize>, Nanos)> {
     let mut under_way: BinaryHeap<Reverse<(Nanos, usize)>> = BinaryHeap::new();

@@ -72,7 +72,7 @@ impl Events {
         Events { begins: Kind::Queue, ..Events::default() }
     }
 
-    /// Gives what is left, without completions.
+    /// Emits the rest, without completions.
     pub(super) fn finish(&mut self, mut found: impl FnMut(RequestRecord)) {
         self.open.clear();
         self.pending.drain(..).flatten().for_each(&mut found);

@@ -1,8 +1,8 @@
-//! A line of a text format: its fields, and what can be wrong with them.
+//! A line of a text format: its fields, and their errors.
 
 use chronodisk_sim::Op;
 
-/// What a line says of one request, in the units of its format.
+/// A line's request, in the units of its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said<'a> {
     pub(super) at: At,
@@ -27,7 +27,7 @@ pub(super) enum At {
     Unix { ns: u64 },
 }
 
-/// A field that is wrong, and what was expected.
+/// A wrong field, and the value expected.
 pub(super) type Problem = String;
 
 /// The fields of a line, in order.

@@ -1,10 +1,9 @@
 //! Traces of block devices in the formats of other tools.
 //!
-//! [`Format`] lists them. A [`TraceReader`] is fed with a file's bytes and gives [`RequestRecord`]s; a
-//! [`TraceWriter`] is given records and makes a file's bytes. Neither does I/O, so that files, pipes and decompressors
-//! are the caller's.
+//! [`Format`] lists them. A [`TraceReader`] takes a file's bytes and returns [`RequestRecord`]s; a [`TraceWriter`]
+//! takes records and returns a file's bytes. Neither does I/O, so that files, pipes and decompressors are the caller's.
 //!
-//! Records are those of a run's log. What a trace does not say is absent: [`RequestRecord::due`] always, and
+//! Records are those of a run's log. Values that a trace lacks are absent: [`RequestRecord::due`] always, and
 //! [`RequestRecord::completed`] if it has no response times ([`Nanos::MAX`] each). Instants count from the trace's
 //! [origin](TraceInfo::origin_unix_ns). Ranges of bytes become whole sectors, outward, and such requests are counted.
 //!
@@ -70,7 +69,7 @@ pub enum Format {
     Blktrace,
 }
 
-/// What a trace says besides its requests.
+/// A trace's properties besides its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceInfo {
     /// Instant 0, in nanoseconds since 1970 (UTC); `None` if the trace has no calendar.

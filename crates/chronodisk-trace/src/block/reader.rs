@@ -23,14 +23,14 @@ pub struct TraceReader {
     sink: Sink,
 }
 
-/// What is wrong with a trace, and where.
+/// An error in a trace, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// The format that was read.
     pub format: Format,
     /// Line, or binary event, counted from 1; 0 if it is none in particular.
     pub line: u64,
-    /// What is wrong, and what was expected.
+    /// The problem, and the value expected.
     pub problem: String,
 }
 
@@ -84,7 +84,7 @@ impl TraceReader {
     /// Takes the next bytes, and adds the records that they complete.
     ///
     /// # Errors
-    /// The first line that is wrong beyond those that are accepted. The reader is of no use afterwards.
+    /// The first wrong line beyond the accepted ones. The reader is unusable afterwards.
     pub fn read(&mut self, mut bytes: &[u8], records: &mut Vec<RequestRecord>) -> Result<(), FormatError> {
         if let Decoder::Binary(decoder) = &mut self.decoder {
             self.begun.extend_from_slice(bytes);
@@ -126,7 +126,7 @@ impl TraceReader {
         Ok(())
     }
 
-    /// The file has ended: adds what is left.
+    /// Ends the file: adds the rest.
     ///
     /// # Errors
     /// As [`read`](Self::read), and on a trace without requests.
@@ -159,13 +159,13 @@ impl TraceReader {
         Ok(())
     }
 
-    /// What the trace says besides its requests, as far as it was read.
+    /// The trace's properties besides its requests, as far as it was read.
     #[must_use]
     pub fn info(&self) -> &TraceInfo {
         &self.sink.state.info
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> ReadCounts {
         self.sink.state.counts

@@ -9,7 +9,7 @@ const BLOCK_SECTORS: u64 = 8;
 /// Blocks that are followed at most. Beyond that, half of them are dropped by a hash of their address, and each of the
 /// others stands for twice as many: Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015.
 const FOLLOWED_MAX: usize = 1 << 20;
-/// Places in the order of use, of which most are empty.
+/// Places in the order of use, most of them empty.
 const PLACES: usize = 2 * FOLLOWED_MAX;
 
 /// Footprint and reuse distances of the requests that were added.
@@ -27,7 +27,7 @@ pub struct Reuse {
     halvings: u32,
     followed_max: usize,
     accesses: u64,
-    /// Accesses whose distance is above 2 to the power of the index less one, and at most 2 to that of the index.
+    /// Accesses with a distance above 2 to the power of (index - 1), and at most 2 to the power of the index.
     distances: [u64; 64],
     first: u64,
 }
@@ -39,21 +39,20 @@ struct Followed {
     is_written: bool,
 }
 
-/// What [`Reuse`] found. Blocks have 4 KiB.
+/// Result of [`Reuse`]. Blocks have 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReuseFigures {
     /// Accesses to blocks.
     pub accesses: u64,
     /// Distinct blocks that were accessed.
     pub blocks: u64,
-    /// Those of them that were read.
+    /// Blocks that were read.
     pub read_blocks: u64,
-    /// Those of them that were written.
+    /// Blocks that were written.
     pub written_blocks: u64,
     /// Of so many blocks, one was followed; 1 if the figures are exact.
     pub sampled_one_in: u64,
-    /// Accesses that an LRU cache of 2 to the power of the index blocks has; the last entry is that of a cache that
-    /// holds all.
+    /// Hits of an LRU cache of 2 to the power of the index blocks; the last entry is an unlimited cache's.
     pub hits: Vec<u64>,
 }
 
@@ -154,7 +153,7 @@ impl Reuse {
         sum
     }
 
-    /// What was found so far.
+    /// Figures so far.
     #[must_use]
     pub fn figures(&self) -> ReuseFigures {
         let scaled = |count: usize| (count as u64) << self.halvings;

@@ -1,5 +1,5 @@
-//! From what decoders say of a file's lines to records: ranges become sectors, instants count from an origin, volumes
-//! get numbers, and events of one request become one record.
+//! Turns decoded lines into records: byte ranges become sectors, instants count from an origin, volumes get numbers,
+//! and events of one request become one record.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::events::{Event, Events, Kind};
 use super::line::{At, Problem, Said};
 use super::{Format, TraceInfo};
 
-/// What was counted on the way.
+/// Counts of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Requests that were given.
@@ -39,14 +39,14 @@ const DAY_NS: u64 = 86_400 * 1_000_000_000;
 /// Latest instant: 292 years.
 const INSTANT_NS_MAX: u64 = i64::MAX as u64;
 
-/// Where decoders put what they find.
+/// Destination of decoded lines.
 #[derive(Debug)]
 pub(super) struct Sink {
     pub(super) events: Events,
     pub(super) state: SinkState,
 }
 
-/// What makes records of what a trace says.
+/// State of the conversion to records.
 #[derive(Debug)]
 pub(super) struct SinkState {
     pub(super) format: Format,
@@ -143,7 +143,7 @@ impl SinkState {
         records.push(record);
     }
 
-    /// What a line says, as a record without its place in the order.
+    /// A line's record without its place in the order.
     fn record(&mut self, said: Said<'_>) -> Result<RequestRecord, Problem> {
         let (lba, sectors) = if said.op == Op::Flush { (0, 0) } else { self.sectors(&said)? };
         let arrival = self.instant(said.at)?;

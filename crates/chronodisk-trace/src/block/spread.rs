@@ -9,7 +9,7 @@ use chronodisk_sim::{Nanos, RandomStream, RequestRecord};
 pub struct Spread {
     random: RandomStream,
     resolution_ns: u64,
-    /// Those of the latest time stamp.
+    /// Records with the latest time stamp.
     waiting: Vec<RequestRecord>,
 }
 
@@ -32,7 +32,7 @@ impl Spread {
         *records = done;
     }
 
-    /// Adds what is left.
+    /// Adds the rest.
     pub fn finish(&mut self, records: &mut Vec<RequestRecord>) {
         let mut instants: Vec<u64> = self.waiting.iter().map(|_| self.random.below(self.resolution_ns)).collect();
         instants.sort_unstable();

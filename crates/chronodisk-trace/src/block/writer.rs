@@ -13,7 +13,7 @@ pub struct TraceWriter {
     counts: WriteCounts,
 }
 
-/// What was counted on the way.
+/// Counts of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCounts {
     /// Requests that were written.
@@ -23,8 +23,8 @@ pub struct WriteCounts {
 }
 
 impl TraceWriter {
-    /// A writer of a format, with what the trace says besides its requests; `None` for one that is only read. The first
-    /// bytes are added to `out`.
+    /// A writer of a format, with the trace's properties besides its requests; `None` for a format that is only read.
+    /// The first bytes are added to `out`.
     #[must_use]
     pub fn new(format: Format, info: TraceInfo, out: &mut Vec<u8>) -> Option<Self> {
         let mut encoder = formats::encoder(format)?;
@@ -43,7 +43,7 @@ impl TraceWriter {
         }
     }
 
-    /// Adds what is behind the last request.
+    /// Adds the bytes after the last request.
     pub fn finish(mut self, out: &mut Vec<u8>) -> WriteCounts {
         self.encoder.tail(&self.info, out);
         self.counts

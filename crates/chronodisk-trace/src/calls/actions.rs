@@ -113,7 +113,7 @@ impl CallContext<'_> {
     }
 }
 
-/// What becomes of a call.
+/// Translation of a call.
 pub(super) enum Translated {
     Actions(Vec<Action>),
     /// It does not touch the device, and nothing needs it.
@@ -209,7 +209,7 @@ fn makes_descriptor(record: &CallRecord) -> bool {
     }
 }
 
-/// Whether a call reads or changes the position of what `open` made.
+/// Whether a call reads or changes the position of an open file description.
 pub(super) fn moves_position(name: &str) -> bool {
     matches!(name, "read" | "readv" | "write" | "writev" | "lseek" | "getdents" | "getdents64" | "sendfile")
 }
@@ -227,12 +227,12 @@ pub(super) fn changes_names(record: &CallRecord) -> bool {
 
 /// Whether a call takes or leaves a lock of a file.
 pub(super) fn locks(record: &CallRecord) -> bool {
-    // F_GETLK, F_SETLK, F_SETLKW and those of open file descriptions.
+    // F_GETLK, F_SETLK, F_SETLKW and the same for open file descriptions.
     let locks = matches!(record.arguments[1], 5..=7 | 36..=38);
     matches!(record.call.name(), "flock") || record.call.name() == "fcntl" && locks
 }
 
-/// What a call has to do with a file's length.
+/// A call's use of a file's length.
 pub(super) enum Extent {
     None,
     /// It uses or changes bytes up to here; `None` for up to its end.
@@ -349,7 +349,7 @@ impl Call<'_> {
         }
     }
 
-    /// What becomes of a call whose path is not on the device.
+    /// Translation of a call with a path outside the device.
     fn elsewhere(&self) -> Translated {
         match self.resolved.unresolved && self.result >= 0 {
             true => Translated::Impossible,
@@ -407,7 +407,7 @@ impl Call<'_> {
             "chown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2)]),
             "lchown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2), number(AT_SYMLINK_NOFOLLOW)]),
             "fchownat" => at(number::FCHOWNAT, vec![self.argument(2), self.argument(3), self.argument(4)]),
-            // Times are set to the present: those of the program are not recorded.
+            // Times are set to the present: the program's are not recorded.
             "utime" | "utimes" | "futimesat" => at(number::UTIMENSAT, vec![]),
             "utimensat" => at(number::UTIMENSAT, vec![number(0), self.argument(3)]),
             "truncate" => with_path(number::TRUNCATE, vec![self.argument(1)]),
@@ -515,7 +515,7 @@ impl Call<'_> {
         }
     }
 
-    /// A transfer with a size of its own: what was transferred, or what was asked for if it failed.
+    /// A transfer with a size of its own: the transferred bytes, or the requested ones if it failed.
     fn transfer(&self, call: u32, memory: Argument, position: Option<u64>, asked: u64) -> Translated {
         let bytes = u64::try_from(self.result).unwrap_or(asked).min(TRANSFER_BYTES_MAX);
         let arguments = [self.descriptor(0), memory, number(bytes)].into_iter().chain(position.map(number));
@@ -529,7 +529,7 @@ impl Call<'_> {
         let plain = |call: u32, further: Vec<Argument>| {
             one(made(call, std::iter::once(descriptor.clone()).chain(further), outcome))
         };
-        // What was asked for, which differs from the result at the end of a file.
+        // The requested bytes, which differ from the result at the end of a file.
         let read = |position: Option<u64>| {
             let asked = self.raw(2).min(TRANSFER_BYTES_MAX);
             let call = if position.is_some() { number::PREAD64 } else { number::READ };

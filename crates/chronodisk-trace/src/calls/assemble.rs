@@ -1,7 +1,7 @@
-//! Makes records of what a recorder on the host saw.
+//! Makes records from the observations of a recorder on the host.
 //!
 //! A call that a signal interrupts and that the kernel restarts is one record. One that a handler interrupts is a
-//! record with the error `EINTR` if the program saw that error, and none if the kernel made the call again. A task that
+//! record with the error `EINTR` if the program saw that error, and none if the kernel repeated the call. A task that
 //! ends without `exit` gets a record of one, since its descriptors are closed then.
 
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ const INTERRUPTED: i64 = -4;
 /// Handlers of signals within each other whose interrupted calls are followed.
 const HANDLERS_MAX: usize = 64;
 
-/// Reads a journal and makes a trace of it. One that was cut short gives what is there, marked. `mount` replaces the
-/// mount point that the recorder was told.
+/// Reads a journal and makes a trace of it. A journal that was cut short gives its complete entries, marked. `mount`
+/// replaces the recorder's mount point.
 ///
 /// # Errors
-/// If it is no journal or an entry is wrong. A mount point below which no call used anything is an error, too, unless
-/// the journal was cut short.
+/// If it is no journal or an entry is wrong. A mount point without a use below it is an error, too, unless the journal
+/// was cut short.
 pub fn read_journal(input: impl Read, mount: Option<&str>) -> Result<CallTrace, JournalError> {
     let mut reader = JournalReader::new(input)?;
     let mut assembler = Assembler::new();
@@ -358,7 +358,7 @@ fn with_result(mut call: Pending, result: i64) -> Pending {
     call
 }
 
-/// CPU time between two readings, without what the recorder added.
+/// CPU time between two readings, without the recorder's own.
 fn elapsed(before: Option<Nanos>, after: Option<Nanos>, cost: Nanos) -> Option<Nanos> {
     Some(after?.saturating_sub(before?).saturating_sub(cost))
 }
@@ -465,7 +465,7 @@ mod tests {
         let read = i64::from(call_number("read").unwrap());
         let again = handled().leave(read).enter("read").leave(3).end();
         assert_eq!(calls(&again)[..2], [("write", Some(1)), ("read", Some(3))]);
-        // The times of the handler are charged to the next call, and those of a call that was dropped.
+        // The times of the handler, and those of a dropped call, are charged to the next call.
         assert_eq!(error.records[2].user_cpu, Some(nanos(5 + 5 + 4)));
         assert_eq!(again.records[1].user_cpu, Some(nanos(5 + 5 + 4 + 4)));
         // A handler that interrupted no call returns to anything.

@@ -1,4 +1,4 @@
-//! What a recorder must look at of each call, and what of a trace can't be replayed.
+//! The properties of each call that a recorder must read, and the parts of a trace that can't be replayed.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct RecordedArguments {
     pub is_unsupported: bool,
 }
 
-/// What a recorder reads the program's memory for at this call.
+/// Memory of the program that a recorder reads at this call.
 #[must_use]
 pub fn recorded_arguments(name: &str) -> RecordedArguments {
     let Some(known) = signature(name) else { return RecordedArguments::default() };
@@ -73,9 +73,9 @@ pub fn keep_faults_of_device(trace: &mut CallTrace) {
     trace.records = records;
 }
 
-/// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, programs
-/// on the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device.
-/// Returns whether a call uses a file below the mount point.
+/// Counts the causes that make the trace incomplete: calls that can't be replayed, paths with an unknown directory,
+/// programs on the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the
+/// device. Returns whether a call uses a file below the mount point.
 pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
     let mount = trace.header.mount.clone();
     let mut resolver = Resolver::new(&trace.header);

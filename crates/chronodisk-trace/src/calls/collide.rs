@@ -11,7 +11,7 @@ use super::record::CallRecord;
 pub struct Collisions {
     /// CPU time of all tasks; gaps stand for times that are not known.
     pub cpu: Nanos,
-    /// What of it exceeds one processor.
+    /// The excess over one processor.
     pub excess: Nanos,
 }
 

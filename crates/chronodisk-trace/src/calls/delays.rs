@@ -1,8 +1,8 @@
-//! Lets each copy of a group in a drawn workload begin later, by a time of its own.
+//! Delays the beginning of each copy of a group in a drawn workload by a time of its own.
 //!
-//! Without it, all copies of a group begin at the same instant and do the same thing at the same time, as no users do.
-//! The first tasks of a copy sleep before their first call. All later records of the copy, and those of tasks that wait
-//! for it, are shifted by the same time, so that the trace is one that a recorder could have written.
+//! Without delays, all copies of a group would begin and act at the same instants, unlike users. The first tasks of a
+//! copy sleep before their first call. All later records of the copy, and those of tasks that wait for it, are shifted
+//! by the same time, so that a recorder could have written the trace.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// That of a new task. The first tasks of a copy sleep until the copy begins; others are shifted like their maker.
+    /// Shift of a new task. The first tasks of a copy sleep until the copy begins; others are shifted like their
+    /// creator.
     fn shift_of(&mut self, task: u32, maker: Option<u32>, of_maker: Shift) -> Shift {
         let copy = self.copy_of.get(&task);
         let first = copy.filter(|&copy| maker.and_then(|maker| self.copy_of.get(&maker)) != Some(copy));

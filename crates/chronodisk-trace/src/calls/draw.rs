@@ -169,7 +169,7 @@ impl Copy<'_> {
         let mut renamed = text.to_vec();
         let mut added = 0;
         for (range, full) in walk(&path.base, text) {
-            // What lies below such a name moves with it.
+            // Names below such a name move with it.
             let above = (1..full.len()).any(|end| full[end] == b'/' && made.contains(&full[..end]));
             let named = &text[range.clone()] != b"..";
             if !above && named && made.contains(&full) {

@@ -10,22 +10,22 @@ use super::resolve::{Object, Resolver, is_below, resolution_order};
 use super::table::{Effect, PAGE_FAULT, signature};
 use super::unused::{Place, Unused};
 
-/// What uses, changes or removes mappings of files.
+/// Calls that use, change or remove mappings of files.
 const OF_MEMORY: [&str; 5] = [PAGE_FAULT, "madvise", "mremap", "msync", "munmap"];
 
 /// Folds calls without influence on the device into CPU charges of the same task's next call.
 ///
 /// A call remains if it uses a file below the mount point or a pipe, changes descriptors, directories or tasks, may
-/// wait, can't be resolved, or is the last of its task. What opens and closes a file elsewhere does not remain if
-/// nothing that remains needs the descriptor. A removed call's user and kernel CPU time is added to the user CPU time
-/// of the next call that remains, which is not known if one of them is not. Without a mount point every call that uses
-/// a file remains. Addresses of memory, and registers that a call does not take, become zero: no replay uses them.
+/// wait, can't be resolved, or is the last of its task. Opening and closing a file elsewhere remain only if a remaining
+/// call needs the descriptor. A removed call's user and kernel CPU time is added to the user CPU time of the next
+/// remaining call, which becomes unknown if one of them is. Without a mount point every call that uses a file remains.
+/// Memory addresses, and registers that a call does not take, become zero: no replay uses them.
 #[must_use]
 pub fn fold(trace: &CallTrace) -> CallTrace {
     let mut resolver = Resolver::new(&trace.header);
     let mount = trace.header.mount.as_ref().map(|mount| mount.as_bytes());
     let on_device = |path: &[u8]| mount.is_none_or(|mount| path == mount || is_below(mount, path));
-    // With page faults, also what removes or changes mappings.
+    // With page faults, calls that remove or change mappings remain too.
     let has_faults = trace.records.iter().any(|record| record.call.name() == PAGE_FAULT);
     let mut last: BTreeMap<u32, usize> = BTreeMap::new();
     for (index, record) in trace.records.iter().enumerate() {

@@ -21,11 +21,11 @@ pub struct Groups {
 
 /// Finds the groups of a trace.
 ///
-/// A group joins tasks that use what one of them made or changed below the mount point, that use the same pipe, or of
-/// which one made the other and is active on the device itself. Reading the same files does not join. A pipe that was
-/// there before the trace, such as one to which all tasks print, joins only if tasks read and write it. A task without
-/// activity belongs to the one group below it, or else to that of its nearest ancestor; if it is above several groups,
-/// it belongs to the spine.
+/// A group joins tasks if one uses a file below the mount point that another made or changed, if they use the same
+/// pipe, or if one made the other and is active on the device itself. Reading the same files does not join. A pipe
+/// older than the trace, such as the common standard output, joins only if tasks read and write it. A task without
+/// activity belongs to the only group below it, or else to its nearest ancestor's. Above several groups it belongs to
+/// the spine.
 ///
 /// # Errors
 /// If the trace has no mount point, or no call uses a file below it.
@@ -138,7 +138,7 @@ impl Finder {
         self.sets.join(first, task);
     }
 
-    /// Joins with those who changed the file or a directory above it.
+    /// Joins with the tasks that changed the file or a directory above it.
     fn uses_file(&mut self, mount: &[u8], task: u32, path: &[u8], changes: bool) {
         let mut at = path;
         while is_below(mount, at) {

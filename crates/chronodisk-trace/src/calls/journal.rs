@@ -1,9 +1,9 @@
-//! The journal that a recorder on the host keeps while the programs run: what it sees, in the order of seeing it.
+//! The journal of a recorder on the host: its observations, in order.
 //!
-//! A recorder can be killed at any instant, so the journal only grows, and whoever reads it takes what is there. It
-//! begins with [`MAGIC`]. An entry is its length in bytes (four), its kind (one) and its values; all numbers have the
-//! lowest byte first. A length of zero, or fewer bytes than an entry has, ends the journal. One that does not end with
-//! [`Entry::Complete`] was cut short.
+//! A recorder can be killed at any instant, so the journal only grows, and a reader uses its complete entries. It
+//! begins with [`MAGIC`]. An entry is its length in bytes (four), its kind (one) and its values; all numbers are
+//! little-endian. A length of zero, or fewer bytes than an entry has, ends the journal. A journal without
+//! [`Entry::Complete`] at its end was cut short.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ pub enum Text {
     Bytes(Vec<u8>),
 }
 
-/// CPU time that a stop adds to what a task uses itself.
+/// CPU time that a stop adds to a task's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopCosts {
     /// Between the return of a call and the entry of the next.
@@ -40,7 +40,7 @@ pub struct StopCosts {
     pub inside: Nanos,
 }
 
-/// What a recorder has seen. CPU times are those of the task since its start, user and kernel together.
+/// An observation of a recorder. CPU times are the task's since its start, user and kernel together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The first entry.
@@ -49,7 +49,7 @@ pub enum Entry {
         architecture: String,
         /// Where the file system of the device is mounted.
         mount: Option<String>,
-        /// What the recorder's stops cost.
+        /// Costs of the recorder's stops.
         costs: StopCosts,
     },
     /// A task that was there at the beginning, with its working directory.
@@ -91,7 +91,7 @@ pub enum Entry {
         at: Nanos,
         /// Its CPU time.
         cpu: Option<Nanos>,
-        /// What the kernel returned, restarts included.
+        /// The kernel's result, after restarts.
         result: i64,
         /// The descriptors of a pipe.
         pipe: Option<[i32; 2]>,
@@ -112,7 +112,7 @@ pub enum Entry {
         /// Its id before.
         former: u32,
     },
-    /// A task ends, by whatever means.
+    /// A task ends, for any cause.
     Ended {
         /// The task.
         task: u32,
@@ -136,7 +136,7 @@ pub enum JournalError {
     Wrong {
         /// Offset of the entry.
         offset: u64,
-        /// What was found and what was expected.
+        /// The value found and the value expected.
         message: String,
     },
     /// The system refused to read.
@@ -224,10 +224,10 @@ impl Entry {
         out[begin..begin + 4].copy_from_slice(&bytes.to_le_bytes());
     }
 
-    /// Reads an entry without its length.
+    /// Decodes an entry without its length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem.
     fn decode(bytes: &[u8]) -> Result<Entry, String> {
         let mut input = Input(bytes);
         let entry = match input.array::<1>()?[0] {

@@ -1,4 +1,4 @@
-//! Mapped files of the device: which addresses of which tasks they have.
+//! Mapped files of the device, with their addresses in each task.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ struct Area {
     offset: u64,
 }
 
-/// What a call has to do with mappings of the device.
+/// A call's use of a mapping of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MappedRange {
     /// Its number.
@@ -34,7 +34,7 @@ pub(super) struct MappedRange {
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     spaces: Vec<BTreeMap<u64, Area>>,
-    /// By life, its space and those who share it.
+    /// By life, its address space and the lives that share it.
     of_life: BTreeMap<usize, usize>,
     users: Vec<u32>,
     /// By mapping, the areas that it has in all spaces.
@@ -65,7 +65,7 @@ impl Mappings {
         }
     }
 
-    /// Removes what is in a range of addresses, and returns it.
+    /// Removes the mappings in a range of addresses, and returns them.
     fn cut(&mut self, space: usize, start: u64, end: u64) -> Vec<(u64, Area)> {
         let touched: Vec<(u64, Area)> = self.spaces[space]
             .range(..end)
@@ -92,7 +92,7 @@ impl Mappings {
         inside
     }
 
-    /// What is at an address of the life's.
+    /// The mapping at an address of the life.
     pub fn find(&self, life: usize, address: u64) -> Option<MappedRange> {
         let space = &self.spaces[*self.of_life.get(&life)?];
         let (&start, area) = space.range(..=address).next_back().filter(|(_, area)| area.end > address)?;
@@ -100,7 +100,8 @@ impl Mappings {
         Some(MappedRange { mapping: area.mapping, offset, bytes: area.end - address })
     }
 
-    /// The mapping that a call of `mmap` makes, if its file is `of_device`. What was there is removed in any case.
+    /// The mapping made by a call of `mmap`, if its file is `of_device`. Earlier mappings there are removed in any
+    /// case.
     fn map(&mut self, life: usize, record: &CallRecord, of_device: bool) -> Option<u32> {
         let start = mapped_address(record)?;
         let bytes = record.arguments[1].max(1).checked_next_multiple_of(PAGE_BYTES)?;
@@ -116,7 +117,7 @@ impl Mappings {
         Some(mapping)
     }
 
-    /// What `munmap` or `mremap` does to the life's addresses.
+    /// Effect of `munmap` or `mremap` on the life's addresses.
     fn apply(&mut self, life: usize, record: &CallRecord) {
         if !self.of_life.contains_key(&life) || !record.succeeded() {
             return;
@@ -151,8 +152,8 @@ impl Mappings {
         }
     }
 
-    /// What any call does to the life's addresses, or to those of the life that it `made`. Returns the mapping that a
-    /// call of `mmap` makes, if its file is `of_device`.
+    /// Effect of any call on the life's addresses, or on those of the life that it `made`. Returns the mapping made by
+    /// a call of `mmap`, if its file is `of_device`.
     pub fn follow(&mut self, life: usize, record: &CallRecord, of_device: bool, made: Option<usize>) -> Option<u32> {
         let known = signature(record.call.name()).map(|known| known.effect);
         match (record.call.name(), known) {
@@ -211,7 +212,7 @@ impl Mappings {
         }
     }
 
-    /// Mappings that nobody has since the last call.
+    /// Mappings without users since the last call.
     pub fn gone(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.gone)
     }

@@ -65,7 +65,7 @@ const MEANING: &[(&str, &[usize])] = &[
     ("write", &[0, 2]),
 ];
 
-/// The arguments of a record with zeros for those that mean nothing in a replay. Calls that are not listed keep all.
+/// The arguments of a record, with zeros for those without a meaning in a replay. Unlisted calls keep all.
 pub(super) fn meaningful_arguments(record: &CallRecord) -> [u64; 6] {
     let name = record.call.name();
     match MEANING.binary_search_by(|(listed, _)| (*listed).cmp(name)) {

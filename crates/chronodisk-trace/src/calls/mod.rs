@@ -1,14 +1,14 @@
-//! System-call traces: plain data, validation, and what can be said of them without a kernel.
+//! System-call traces: plain data, validation, and analyses without a kernel.
 //!
-//! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses records that no
-//! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
-//! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
-//! [`read_strace`] imports the output of strace, [`read_journal`] what a recorder on the host saw of the calls that
-//! [`watched_calls`] names. [`collisions`] says how much CPU time of several processors a single one has to add.
-//! [`groups`](groups()) finds tasks that depend on each other, [`draw`] draws them with replacement, and [`compose`]
-//! takes each as often as told. [`plan`](plan()) says what a replayer does, and in which order.
+//! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses impossible records.
+//! A [`Resolver`] follows descriptors and directories, and names the file or the pipe of each call. [`fold`] removes
+//! calls without influence on the device and charges their CPU time to later calls. [`read_strace`] imports the output
+//! of strace, [`read_journal`] the observations of a recorder on the host at the calls in [`watched_calls`].
+//! [`collisions`] gives the CPU time that one processor must add for several. [`groups`](groups()) finds tasks that
+//! depend on each other, [`draw`] draws them with replacement, and [`compose`] repeats each as often as drawn.
+//! [`plan`](plan()) lists a replayer's actions, in order.
 //!
-//! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
+//! Paths are compared as text: symbolic links are not followed. This module does no I/O and reads no clock.
 
 mod actions;
 mod assemble;

@@ -66,7 +66,7 @@ impl Namespace {
 
     /// Gives the file at `from` the name `to`; both are absolute. `exchange` gives the other one the first name.
     pub fn rename(&mut self, from: &[u8], to: &[u8], exchange: bool) {
-        // No kernel moves a directory below itself or replaces what contains it; a trace may say so.
+        // No kernel moves a directory below itself or replaces one of its parents, but a trace may claim it.
         if from == to || super::is_below(from, to) || super::is_below(to, from) || from == b"/" || to == b"/" {
             return;
         }
@@ -78,7 +78,7 @@ impl Namespace {
             self.nodes[target.0 as usize] = old.clone();
             self.children.insert(old, target);
         } else {
-            // The replaced file keeps its old name for those who have it open.
+            // The replaced file keeps its old name for tasks that have it open.
             self.children.remove(&old);
         }
     }

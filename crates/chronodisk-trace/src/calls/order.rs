@@ -1,9 +1,9 @@
-//! The order in which calls of several tasks must take effect again.
+//! Order constraints between the calls of several tasks.
 //!
-//! Calls of one task follow each other. Calls of different tasks are ordered only by what they share, as in ARTC (Weiss
-//! and others, SOSP 2013): a call that uses a resource begins once the call that changed it before has returned, and a
-//! call that changes it also once its users have returned. What two tasks do with different resources may overlap in
-//! another way than in the trace, since a device of another speed lets it.
+//! Calls of one task follow each other. Calls of different tasks are ordered only by shared resources, as in ARTC
+//! (Weiss and others, SOSP 2013): a call that uses a resource begins once the call that changed it before has returned,
+//! and a call that changes it also once its users have returned. Calls of two tasks with different resources may
+//! overlap differently than in the trace, since a device of another speed allows it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -33,8 +33,8 @@ pub(super) struct Sequence {
     pub order: Vec<usize>,
 }
 
-/// The instant at which a call took effect: see [`resolution_order`](super::resolution_order). A call that wakes
-/// another task does so before it returns, and what a call syncs was there when it began.
+/// Instant at which a call took effect: see [`resolution_order`](super::resolution_order). A call that wakes another
+/// task does so before it returns, and a call syncs the data that exist when it begins.
 fn instant(record: &CallRecord) -> Nanos {
     match signature(record.call.name()).map(|known| known.effect) {
         Some(Effect::Close | Effect::CloseRange | Effect::Exit | Effect::Fork) => record.entry,
@@ -44,7 +44,7 @@ fn instant(record: &CallRecord) -> Nanos {
     }
 }
 
-/// Whether a call writes out what a file has when it begins: others may change the file before it returns.
+/// Whether a call writes out a file's data as of its beginning: others may change the file before it returns.
 pub(super) fn syncs(name: &str) -> bool {
     matches!(name, "fdatasync" | "fsync" | "sync_file_range" | "syncfs")
 }
@@ -166,11 +166,11 @@ fn merged(records: &[CallRecord], lives: &[Life], life_of: &[usize], made: &BTre
     }
 }
 
-/// What calls of several tasks may share.
+/// A resource shared between tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Resource {
-    /// A name in a directory, by its absolute path: used by whoever looks it up, also in vain and on the way to what is
-    /// below, and changed by its creation, renaming and removal.
+    /// A name in a directory, by its absolute path. Lookups use it, also failed ones and those on the way to names
+    /// below it. Its creation, renaming and removal change it.
     Name(Vec<u8>),
     /// Length and allocated blocks of a file, by its absolute path.
     Length(Vec<u8>),

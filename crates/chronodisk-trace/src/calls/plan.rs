@@ -1,11 +1,11 @@
-//! What a replayer does for each record of a trace, in which order, and with how much CPU time before it.
+//! A replayer's actions for each record of a trace, their order, and the CPU time before each.
 //!
-//! All decisions are made here: which calls touch the device, which descriptors are open, which steps of other tasks a
-//! step waits for. The replayer makes the calls and knows nothing of traces. Calls that neither touch the device nor
-//! change what a later one needs are left out; their CPU time is charged before the task's next step. Data are made up.
+//! All decisions are made here: the calls that touch the device, the open descriptors, the steps of other tasks that a
+//! step waits for. The replayer makes the calls and does not interpret traces. Calls that neither touch the device nor
+//! affect a later call are omitted; their CPU time is charged before the task's next step. Data are generated.
 //!
-//! Locks of ranges, futexes and waits for other tasks are not made again: they become waits for the step that let the
-//! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
+//! Range locks, futexes and waits for other tasks are not repeated: they become waits for the step that resumed the
+//! recorded call. Pipes and socket pairs are real, so they wait by themselves.
 
 mod data;
 mod fifos;
@@ -33,10 +33,10 @@ use self::signals::Signals;
 use super::actions::{self, Translated};
 use super::tables::{Kind, Tables};
 
-/// What a replayer does.
+/// A replayer's actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Each maker before those that it makes.
+    /// Each creator before the tasks that it makes.
     pub tasks: Vec<PlannedTask>,
     /// How many mappings there are; their numbers are less.
     pub mappings: u32,
@@ -50,7 +50,7 @@ pub struct Plan {
     pub data_bytes: u64,
 }
 
-/// What one task does.
+/// One task's actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTask {
     /// Its recorded id.
@@ -66,15 +66,15 @@ pub struct PlannedTask {
 pub struct Step {
     /// The record that it stands for.
     pub record: usize,
-    /// CPU time, or a gap that stands for it, before the step. It includes that of calls that were left out.
+    /// CPU time, or the gap that replaces it, before the step. It includes that of omitted calls.
     pub think: Nanos,
     /// The recorded call's own CPU time in the kernel.
     pub kernel: Nanos,
-    /// What must have happened before.
+    /// Conditions before the step.
     pub waits: Vec<Wait>,
     /// Whether the task's count of signals grows by one once the step is done.
     pub signals: bool,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
@@ -87,7 +87,7 @@ pub struct Wait {
     pub signals: u32,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing but wait and signal.
@@ -98,7 +98,7 @@ pub enum Action {
         number: u32,
         /// Its arguments.
         arguments: [Argument; 6],
-        /// What came of the recorded one.
+        /// Result of the recorded call.
         expected: Expected,
     },
     /// Makes a pipe, or a pair of sockets, and keeps its descriptors in these slots.
@@ -135,7 +135,7 @@ pub enum Action {
     OwnFiles,
     /// Sleeps.
     Sleep(Nanos),
-    /// Sleeps so long again and again until what the step waits for has happened.
+    /// Sleeps for this time repeatedly until the step's conditions hold.
     Poll(Nanos),
     /// Maps a part of a file, under a number.
     Map {
@@ -222,7 +222,7 @@ pub enum Argument {
     Data,
 }
 
-/// What came of the recorded call.
+/// Result of the recorded call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Success with any result, or this error, a negative number.
@@ -236,7 +236,7 @@ pub enum Expected {
 /// Why a trace can't be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// The programs were those of another architecture.
+    /// The programs' architecture differs.
     Architecture(String),
     /// It is not known where the file system was mounted.
     NoMountPoint,

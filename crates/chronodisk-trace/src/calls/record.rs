@@ -19,33 +19,33 @@ const P_PID: u64 = 1;
 /// A trace of system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTrace {
-    /// What holds for the whole trace.
+    /// Properties of the whole trace.
     pub header: Header,
     /// One per call, in order of entry.
     pub records: Vec<CallRecord>,
 }
 
-/// What holds for a whole trace.
+/// Properties of a whole trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Where the file system of the device was mounted: an absolute path without a slash at its end. `None` if that is
     /// not known.
     pub mount: Option<String>,
-    /// UUID of the file system that was mounted there, if the file system was older than the trace: a snapshot of it
-    /// then has what it held.
+    /// UUID of the file system mounted there, if it was older than the trace: a snapshot of it then has its former
+    /// content.
     pub file_system_uuid: Option<String>,
     /// Architecture of the recorded programs, as `uname -m` prints it.
     pub architecture: String,
     /// The clock that the instants were read from.
     pub clock: Clock,
-    /// Whether computing took no time when it was recorded. CPU times are then the constants by which that clock passes
-    /// all the same, of which the kernel of a replay makes its own.
+    /// Whether computing took no time during the recording. CPU times are then the constants by which that clock
+    /// advances nevertheless; the kernel of a replay makes its own.
     pub free_computing: bool,
     /// What the recorder took of each gap between two calls and of each call, if that is in the instants.
     pub tracer: Option<TracerCost>,
     /// Calls that the recorder knows to have missed.
     pub lost_events: u64,
-    /// What makes the trace incomplete, by name, with its number of occurrences.
+    /// Causes that make the trace incomplete, by name, with their numbers.
     pub incomplete: BTreeMap<String, u64>,
     /// State of tasks that were there before the first record, in order of their ids.
     pub start: Vec<StartState>,
@@ -74,7 +74,7 @@ impl Header {
         self.lost_events == 0 && self.incomplete.is_empty()
     }
 
-    /// What the trace lacks, for people, such as `3 lost calls, unreadable-path (2)`; `None` if it is complete.
+    /// Missing parts of the trace, for people, such as `3 lost calls, unreadable-path (2)`; `None` if it is complete.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         let lost = (self.lost_events > 0).then(|| format!("{} lost calls", self.lost_events));
@@ -345,7 +345,7 @@ pub struct CallError {
     pub row: Option<u64>,
     /// Column, or field of the header.
     pub column: &'static str,
-    /// What was found and what was expected.
+    /// The value found and the value expected.
     pub message: String,
 }
 

@@ -23,7 +23,7 @@ pub enum Object {
     Pipe(u64),
 }
 
-/// What a call does with an object.
+/// A call's use of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectUse {
     /// The object.
@@ -45,7 +45,7 @@ pub struct PathUse {
     pub base: Vec<u8>,
 }
 
-/// What a call names.
+/// Objects named by a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// Its paths.
@@ -137,7 +137,7 @@ impl Resolver {
         self.pipes
     }
 
-    /// Applies the next record in [`resolution_order`] and names what it used.
+    /// Applies the next record in [`resolution_order`] and returns the objects that it used.
     pub fn apply(&mut self, record: &CallRecord) -> Resolved {
         let Some(known) = signature(record.call.name()) else { return Resolved::default() };
         let task = self.task(record.task);

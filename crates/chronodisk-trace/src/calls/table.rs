@@ -44,7 +44,7 @@ pub(crate) enum Base {
     Name,
 }
 
-/// What a successful call does to the state of its task.
+/// Effect of a successful call on its task's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
@@ -92,12 +92,12 @@ pub(crate) enum Changes {
     Mapping,
 }
 
-/// What is known of a call.
+/// Properties of a call.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub name: &'static str,
     pub paths: [Option<Base>; 2],
-    /// Arguments that are descriptors, but for those of [`Base::At`].
+    /// Arguments that are descriptors, except those of [`Base::At`].
     pub descriptors: &'static [usize],
     pub effect: Effect,
     pub changes: Changes,

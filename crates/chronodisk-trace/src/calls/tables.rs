@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::record::CallRecord;
 use super::table::{CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signature};
 
-/// What a descriptor is of.
+/// Kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A file of the device.

@@ -10,7 +10,7 @@ use super::meaning::meaningful_arguments;
 use super::record::CallRecord;
 use super::table::{CLONE_FILES, Effect, signature};
 
-/// What becomes of a record in a folded trace.
+/// Treatment of a record in a folded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It opens a file that is not on the device, and stays if something needs the descriptor.
@@ -64,10 +64,10 @@ impl Unused {
         None
     }
 
-    /// A record that may stay needs the descriptors that it names, also that of the directory at which a path begins.
+    /// A remaining record needs the descriptors that it names, also that of a path's directory.
     fn needs(&mut self, record: &CallRecord) {
         let Some(opened) = self.opened.get_mut(&record.task) else { return };
-        // Whatever may be the number of a descriptor is one: at worst a pair stays that could be left out.
+        // Any number that may be a descriptor counts as one: at worst an unneeded pair remains.
         for argument in meaningful_arguments(record) {
             opened.remove(&(argument as u32 as i32));
         }

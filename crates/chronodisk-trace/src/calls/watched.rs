@@ -1,4 +1,4 @@
-//! Which calls a recorder stops at, and what it reads of a program's memory.
+//! Calls at which a recorder stops, and the memory that it reads there.
 
 use super::assess::{RecordedArguments, recorded_arguments};
 use super::numbers::call_number;

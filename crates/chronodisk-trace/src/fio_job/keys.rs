@@ -1,4 +1,4 @@
-//! What the keys of a job's section mean.
+//! Meaning of the keys in a job's section.
 
 use chronodisk_sim::{Nanos, Priority, SECTOR_BYTES};
 
@@ -312,7 +312,7 @@ fn zones(setting: &Setting<'_>, raw: &mut Raw) -> Result<bool, FioJobError> {
     Ok(true)
 }
 
-/// Checks what keys say together.
+/// Checks combinations of keys.
 fn finish(section: &Section<'_>, mut job: FioJob, raw: &Raw) -> Result<FioJob, FioJobError> {
     let wrong = |keys: &[&str], missing: &str, expected: &str| match section.last(keys) {
         Some(setting) => setting.wrong(expected),

@@ -219,7 +219,7 @@ impl Surroundings for Alone {
     }
 }
 
-/// What a job file holds that can't be followed.
+/// An unsupported part of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioJobError {
     /// The included file; `None`: the job file.
@@ -228,9 +228,9 @@ pub struct FioJobError {
     pub line: u32,
     /// The key, or the kind of line.
     pub key: String,
-    /// What was found.
+    /// Text found.
     pub found: String,
-    /// What was expected.
+    /// Text expected.
     pub expected: String,
 }
 

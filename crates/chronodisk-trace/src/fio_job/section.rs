@@ -35,7 +35,7 @@ pub(super) struct Setting<'a> {
     pub(super) kilo: u64,
 }
 
-/// Most settings that all jobs may have together, those of global sections counted for each.
+/// Most settings of all jobs together; those of global sections count for each job.
 const SETTINGS_MAX: usize = 1 << 20;
 /// fio's own limit of files that include each other.
 const INCLUDES_MAX: usize = 16;

@@ -1,10 +1,9 @@
 //! `chronodisk calibrate --check`: whole programs in a guest on a device that takes no time, and natively in memory.
 //!
-//! Natively a program's CPU time on one processor is what it would run for if that idled otherwise, because in memory
-//! it waits for nothing; its run time on all processors, which the table has as well, is longer on a busy machine and
-//! shorter where it uses several. What is compared is the run time in the guest, which has one processor, and the
-//! native CPU time on one. Both sides work in an ext4 where this process may mount one natively, and in tmpfs
-//! otherwise.
+//! Natively a program's CPU time on one processor is its run time on an otherwise idle one, because in memory it never
+//! waits. Its run time on all processors, which the table has as well, is longer on a busy machine and shorter for
+//! parallel programs. The run time in the guest, which has one processor, is compared with the native CPU time on one.
+//! Both sides work in an ext4 if this process may mount one natively, otherwise in tmpfs.
 
 mod loads;
 
@@ -115,7 +114,7 @@ ffmpeg -v error -nostdin -threads 1 -i a.mpg -threads 1 -f rawvideo a.yuv
     },
 ];
 
-/// What is printed as JSON.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
@@ -151,20 +150,20 @@ struct Row {
     guest: GuestRun,
 }
 
-/// What a run time in the guest is made of.
+/// Components of a run time in the guest.
 #[derive(Clone, Debug, Serialize)]
 struct GuestRun {
     run_s: f64,
     /// CPU time of the programs' own code.
     user_s: f64,
-    /// What their stops took of it, which does not count.
+    /// Cost of their stops, which does not count.
     stops_taken_off_s: f64,
     stops: u64,
-    /// What counts of the kernel's CPU time.
+    /// Charge for the kernel's CPU time.
     kernel_s: f64,
-    /// Of that, what is after an idle time and none of the work below.
+    /// Its part after an idle time without a class.
     kernel_other_s: f64,
-    /// Jumped over because nothing ran.
+    /// Skipped because no task ran.
     idle_s: f64,
     work: Vec<GuestWork>,
 }
@@ -234,7 +233,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         );
     }
     let is_asked_for = |asked: &str| names.is_empty() || names.iter().any(|name| name == asked);
-    // Its thread begins while signals are held, and holds them too: they are for what runs.
+    // Its thread starts while signals are blocked, and inherits that: they are for the running programs.
     let working = Working::at("starting");
     let begin = |name: &str| {
         output::note(name);

@@ -1,4 +1,4 @@
-//! `chronodisk calibrate`: what the guest's work must count on this machine, and how true guests then are.
+//! `chronodisk calibrate`: charges for the guest's work on this machine, and the resulting accuracy of guests.
 
 mod check;
 
@@ -66,7 +66,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return check::execute(&arguments);
     }
     let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
-    // Its thread begins while signals are held, and holds them too: they are for what runs.
+    // Its thread starts while signals are blocked, and inherits that: they are for the running programs.
     let working = Working::at("starting");
     let mut tell = |title: &str| {
         output::note(title);
@@ -117,7 +117,7 @@ fn forget() -> Outcome {
     }
 }
 
-/// What this machine's calibration found; the built-in costs if there is none.
+/// This machine's calibration; the built-in costs without one.
 fn kept_costs() -> KernelCosts {
     calibration::kept().map(|kept| kept.costs).unwrap_or_default()
 }
@@ -177,7 +177,7 @@ const GUEST_MEMORY_BYTES: u64 = 512 << 20;
 /// Any: make(1) wants the dates of files to be before its own.
 const START_SECONDS: u64 = 4_000_000_000;
 
-/// What a probe does once takes natively, with one factor, and as calibrated, in microseconds.
+/// One repetition of a probe natively, with one factor, and as calibrated, in microseconds.
 fn microseconds(measured: &Measured, costs: &KernelCosts) -> (f64, f64, f64) {
     let times = PROBES.iter().find(|probe| probe.name == measured.name).map_or(1, |probe| probe.times);
     let each = |nanos: f64| nanos / 1e3 / f64::from(times);

@@ -115,7 +115,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     Ok(if failed { status::CHECK_FAILED } else { status::FINE })
 }
 
-/// Checks the profiles on so many threads; whichever is free takes the next one.
+/// Checks the profiles on `threads` threads; a free one takes the next profile.
 fn in_parallel(profiles: &[Profile], effort: Effort, threads: usize) -> Result<Vec<Check>, ProfileError> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -155,7 +155,7 @@ fn thousandths(value: u64) -> f64 {
     value as f64 / 1e3
 }
 
-/// Rounded, so that a result file shows what it knows.
+/// Rounded to significant digits for a result file.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

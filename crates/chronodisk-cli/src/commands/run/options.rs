@@ -1,4 +1,4 @@
-//! From the flags of a guest to what the guest crate is told.
+//! From the flags of a guest to the options of the guest crate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(super) fn run_options(
     })
 }
 
-/// Whether what is asked for goes with a file system that is there, or with a new one.
+/// Whether the other options fit an existing file system, or a new one.
 fn file_system_fits(arguments: &GuestArguments) -> Result<(), Failure> {
     let makes = !matches!(arguments.fs, FileSystem::None | FileSystem::Existing);
     if arguments.overwrite && !makes {
@@ -188,7 +188,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
     Ok(devices.iter().enumerate().map(options).collect())
 }
 
-/// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses what does not go together.
+/// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses contradictions.
 pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<GuestTime, Failure> {
     let idle = match arguments.idle {
         Some(Idle::Jump) => IdlePace::Jump,
@@ -201,7 +201,7 @@ pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<Gu
     };
     let time = match (arguments.clock, arguments.cpu) {
         (Clock::Guest, None | Some(Cpu::Measured)) => {
-            // What `chronodisk calibrate` has found for this clock on this machine.
+            // Costs from `chronodisk calibrate` for this clock on this machine.
             let costs = calibration::kept().map(|kept| kept.costs).unwrap_or_default();
             GuestTime::Stopping { cpu: StoppingCpu::Measured(measured(costs)), idle }
         }
@@ -229,13 +229,13 @@ pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<Gu
         |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
     match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
         (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
-        // What is replayed has its own CPU time.
+        // A replay has its own CPU time.
         (_, false) if !is_measured && !replays => needs_measured("--cpu-speed"),
         _ => Ok(time),
     }
 }
 
-/// Whether what else is asked for can be had in the host's time.
+/// Checks that the other options are possible in the host's time.
 pub(super) fn real_time_is_possible(arguments: &GuestArguments) -> Result<(), Failure> {
     if arguments.sample_every.is_some() {
         return Err(Failure::usage("--sample-every can't be used with --clock real"));
@@ -272,7 +272,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
     }
 }
 
-/// Records what took effect where a default depends on other flags or on the host.
+/// Records effective values where a default depends on other flags or on the host.
 pub(super) fn record_what_took_effect(recorded: &mut CommandOptions, options: &RunOptions) {
     recorded.took_effect("cpu", json!(options.time.cpu_name()));
     recorded.took_effect("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale)));

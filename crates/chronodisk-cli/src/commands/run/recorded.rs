@@ -57,7 +57,7 @@ impl RecordedCalls {
         self.recording.clone()
     }
 
-    /// Writes the trace of what was recorded, also if the run has failed.
+    /// Writes the recorded trace, also after a failed run.
     pub fn keep(&self) -> Result<(), Failure> {
         let mut trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
             Ok(trace) => trace,

@@ -1,4 +1,4 @@
-//! What differs from repetition to repetition: the workload of a bootstrap, and the copy of a snapshot; and whether the
+//! Differences between repetitions: the workload of a bootstrap, and the copy of a snapshot; with the check that the
 //! devices have room for it.
 
 use chronodisk_guest::{FileSystem, RunOptions, StoreChoice};
@@ -10,7 +10,7 @@ use crate::draws::Draws;
 use crate::failure::Failure;
 use crate::snapshot::Copy;
 
-/// What differs from repetition to repetition.
+/// Differences between repetitions.
 pub(super) struct Vary<'a> {
     pub draws: Option<&'a Draws>,
     pub snapshot: Option<Copy>,

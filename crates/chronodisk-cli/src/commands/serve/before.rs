@@ -1,4 +1,4 @@
-//! What is checked before anything is served, and undone if serving never begins.
+//! Checks before a device is served, and their undoing if serving never begins.
 
 use std::net::ToSocketAddrs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::run_stores::NewFiles;
 
-/// Refuses options with which somebody could reach the device who should not.
+/// Refuses options that would expose the device unintentionally.
 pub fn check_exposure(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.tls_verify_peer && arguments.tls == Some(TlsChoice::Allow) {
         return Err(Failure::usage(
@@ -54,7 +54,7 @@ const DESCRIPTORS_BASE: u64 = 64;
 /// Descriptors of a connection: its socket, its event, and one to cut it by.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
-/// Raises the limit of open files to what the connections need, as far as the host permits.
+/// Raises the limit of open files for the connections, as far as the host permits.
 pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
     let needed = DESCRIPTORS_BASE + u64::from(connections) * DESCRIPTORS_PER_CONNECTION;
     let limit = getrlimit(Resource::Nofile);

@@ -51,7 +51,7 @@ pub fn captive(
     shell.spawn().map_err(|error| Failure::host(format!("can't start a shell: {error}")))
 }
 
-/// What ended a server.
+/// Cause of a server's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     /// The exit status that this means.

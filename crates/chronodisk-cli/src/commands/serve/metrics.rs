@@ -9,7 +9,7 @@ use chronodisk_sim::Op;
 
 use super::recording::{Buckets, Counters, Gathered};
 
-/// What is shown.
+/// Content of the metrics page.
 #[derive(Clone)]
 pub struct Metrics {
     pub profile: String,

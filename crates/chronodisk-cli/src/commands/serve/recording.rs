@@ -1,4 +1,4 @@
-//! What is gathered of a served device's requests while it is served.
+//! Records a served device's requests during its service.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use chronodisk_sim::{Nanos, Op, RequestRecord, SECTOR_BYTES, Status};
 use crate::failure::Failure;
 use crate::output;
 
-/// Log and figures, shared with who shows them. Its memory does not grow with the requests.
+/// Log and figures, shared with their readers. Its memory does not grow with the requests.
 #[derive(Clone)]
 pub struct Gathered(Arc<Mutex<State>>);
 
@@ -29,14 +29,14 @@ pub struct State {
 /// Requests of a second whose median is shown.
 const RECENT_MAX: usize = 1 << 16;
 
-/// What only ever grows, for who looks again and again.
+/// Monotonic counters, for readers that poll.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Requests and their bytes, by operation.
     pub by_op: [(u64, u64); Op::ALL.len()],
     /// Requests that ended in an error.
     pub failed: u64,
-    /// Requests whose completion nobody saw.
+    /// Requests without a seen completion.
     pub unfinished: u64,
     pub service_time: Buckets,
     pub lateness: Buckets,
@@ -50,7 +50,7 @@ pub struct Buckets {
     sum_ns: u128,
 }
 
-/// Upper bounds in microseconds: from what a spinning thread is late to what a disk takes at its worst.
+/// Upper bounds in microseconds: from the delay of a spinning thread to the worst case of a disk.
 pub const BOUNDS_US: [f64; 19] =
     [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
 

@@ -47,7 +47,7 @@ pub fn model(arguments: &Arguments, target: &Target) -> Result<Device, Failure> 
     device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()
 }
 
-/// What is offered to clients: no more than either has.
+/// Size offered to clients: the smaller of the two.
 pub fn size_bytes(target: &Target, device: &Device) -> u64 {
     let model_bytes = device.info().capacity_sectors * SECTOR_BYTES;
     let block_bytes = u64::from(target.store.block_bytes().max(device.info().logical_block_bytes));
@@ -55,13 +55,13 @@ pub fn size_bytes(target: &Target, device: &Device) -> u64 {
     least_bytes - least_bytes % block_bytes
 }
 
-/// What is known of the real device once it was given away.
+/// Description of the real device, after it was moved.
 pub struct Described {
     pub name: String,
     pub direct: bool,
 }
 
-/// Sets what the device took beside what the model says, from the log.
+/// Compares the device's times with the model's, from the log.
 pub fn compare(arguments: &Arguments, device: &Device, target: Described, log: &Path) -> Result<ShadowResult, Failure> {
     let records = read_log(log).map_err(Failure::host)?;
     let completed = records.iter().filter(|record| record.is_completed() && record.due != Nanos::MAX);

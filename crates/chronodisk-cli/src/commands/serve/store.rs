@@ -85,7 +85,7 @@ fn open_squashed(
 /// A range in the list of accesses, and in the vector that it is made of.
 const RANGE_BYTES: u64 = 64;
 
-/// What the requests of an earlier run used, in their order.
+/// Accesses of an earlier run's requests, in order.
 fn access_list(run: &str) -> Result<AccessList, Failure> {
     let directory = runs::find(run)?;
     let mut ranges = Vec::new();

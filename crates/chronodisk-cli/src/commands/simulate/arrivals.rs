@@ -1,4 +1,4 @@
-//! When requests arrive: those of a trace, and generated ones.
+//! Arrivals of requests: a trace's, and generated ones.
 
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{ReplayOptions, TraceArrivals};
@@ -11,9 +11,9 @@ use crate::quantity;
 /// When requests arrive, and where those of a trace go.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ReplayArguments {
-    /// Lets requests arrive. For a trace: open (default), at its time stamps; closed, a pause after the completion that
-    /// the same process saw last, as in the trace; depth=N, so that N are outstanding. For a workload: closed
-    /// (default), with --depth outstanding; poisson, regular or on-off, at --rate whatever the device does
+    /// Sets the arrival process. For a trace: open (default), at its time stamps; closed, a pause after the completion
+    /// that the same process saw last, as in the trace; depth=N, with N outstanding. For a workload: closed (default),
+    /// with --depth outstanding; poisson, regular or on-off, at --rate regardless of the device
     #[arg(long, value_name = "ARRIVALS", value_parser = arrivals)]
     pub arrivals: Option<Arrivals>,
 

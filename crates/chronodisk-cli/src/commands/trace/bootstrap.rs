@@ -57,7 +57,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let written = fill(&partial, &trace, &found, arguments)
         .and_then(|()| fs::rename(&partial, &arguments.output).map_err(|error| cannot(&arguments.output, &error)));
     if let Err(failure) = written {
-        // What is left is under a name that says so.
+        // The unremoved rest has a name that marks it as partial.
         let _ = fs::remove_dir_all(&partial);
         return Err(failure);
     }

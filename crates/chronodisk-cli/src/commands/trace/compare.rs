@@ -9,10 +9,10 @@ use crate::failure::{Failure, Outcome, status};
 use crate::memory::MemoryOptions;
 use crate::{memory, output, quantity};
 
-/// Compares the requests of two block traces, whatever their order
+/// Compares the requests of two block traces in any order
 ///
 /// Requests are equal if their operation, first sector and length are. Accesses to blocks of 4 KiB are compared, too,
-/// because one trace may have two requests where the other one has a merged one. A share is that of the longer trace.
+/// because one trace may have two requests for a merged one in the other. Shares refer to the longer trace.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1 if a share is below --min-match.\n\n\
     Example: chronodisk trace compare recorded.parquet last --min-match 0.99 --times")]

@@ -30,7 +30,7 @@ fn names() -> String {
     Format::ALL.map(Format::name).join(", ")
 }
 
-/// Converts, and says what was left out.
+/// Converts, and reports omissions.
 pub fn execute(arguments: &Arguments) -> Outcome {
     written::write(&arguments.output, || block_trace::open(&arguments.trace, &arguments.options))
 }

@@ -15,9 +15,9 @@ use crate::output;
 
 /// Lists the groups of dependent tasks, the elements of a bootstrap
 ///
-/// A group joins tasks that use what one of them made or changed on the device, that share a pipe, or of which one made
-/// the other. Reading the same files does not join. The spine consists of tasks that belong to no group,
-/// such as a shell that starts several.
+/// A group joins tasks if one uses a file that another made or changed on the device, if they share a pipe, or if one
+/// made the other. Reading the same files does not join. The spine consists of tasks without a group, such as a shell
+/// that starts several.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace groups users.calls")]
 pub struct Arguments {

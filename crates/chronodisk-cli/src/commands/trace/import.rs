@@ -39,8 +39,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with = "journal")]
     architecture: Option<String>,
 
-    /// Leaves out calls that neither use the mount point nor change what a later call needs. Their CPU time becomes
-    /// think time
+    /// Omits calls that neither use the mount point nor affect a later call. Their CPU time becomes think time
     #[arg(long, requires = "mount")]
     fold: bool,
 
@@ -52,7 +51,7 @@ pub struct Arguments {
     memory: MemoryOptions,
 }
 
-/// Converts, and says what was found.
+/// Converts, and reports the findings.
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let (mut trace, think) = match (&arguments.strace, &arguments.journal) {

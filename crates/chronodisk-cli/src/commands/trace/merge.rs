@@ -54,7 +54,7 @@ struct Part {
     /// Added to instants, and then taken off: one of them is zero.
     later: Nanos,
     earlier: Nanos,
-    /// Volume of the result, by that of the trace.
+    /// Volume of the result, by the trace's volume.
     volumes: Vec<Option<u16>>,
 }
 
@@ -63,7 +63,7 @@ impl Merged {
         let mut traces = Vec::new();
         for name in &arguments.traces {
             let mut trace = block_trace::open(name, &arguments.options)?;
-            // The origin is that of the first request.
+            // The first request's instant is the origin.
             let next = trace.next_record()?;
             traces.push(Part { trace, next, later: Nanos::ZERO, earlier: Nanos::ZERO, volumes: Vec::new() });
         }
@@ -96,7 +96,7 @@ impl Requests for Merged {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure> {
         let aligned = |part: &Part| part.next.map(|record| part.aligned(record.arrival));
         let pending = self.traces.iter().enumerate().filter_map(|(index, part)| Some((aligned(part)?, index)));
-        // Of requests that arrive at once, those of the trace that was named first come first.
+        // Requests with equal arrivals keep the order of the named traces.
         let Some((_, index)) = pending.min() else { return Ok(None) };
         let numbered = self.traces.iter().map(|part| part.volumes.iter().flatten().count()).sum::<usize>();
         let part = &mut self.traces[index];

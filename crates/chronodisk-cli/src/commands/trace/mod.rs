@@ -49,7 +49,7 @@ enum Command {
     Replay(Box<replay::Arguments>),
 }
 
-/// Does what was asked.
+/// Executes the command.
 pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(&arguments),
@@ -86,7 +86,7 @@ fn read(path: &Path, memory: MemoryOptions, further_bytes: u64) -> Result<CallTr
     })
 }
 
-/// A warning about what a trace lacks; `None` if it is complete.
+/// A warning about missing parts of a trace; `None` if it is complete.
 fn incompleteness(header: &Header) -> Option<String> {
     header.missing().map(|missing| format!("warning: the trace is incomplete: {missing}"))
 }

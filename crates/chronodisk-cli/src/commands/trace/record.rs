@@ -40,8 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
 
-    /// Leaves out calls that neither use the mount point nor change what a later call needs. Their CPU time becomes
-    /// think time
+    /// Omits calls that neither use the mount point nor affect a later call. Their CPU time becomes think time
     #[arg(long, requires = "mount")]
     fold: bool,
 
@@ -77,7 +76,7 @@ struct Report<'a> {
     incomplete: &'a BTreeMap<String, u64>,
 }
 
-/// Records, and says what it cost.
+/// Records, and reports the cost.
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let mount = arguments.mount.as_deref().map(mount_point).transpose()?;
@@ -115,7 +114,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         trace = fold(&trace);
     }
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
-    // What it has is in the trace.
+    // The trace has its content.
     let _ = fs::remove_file(&journal);
     report(arguments, &trace, &statistics, asked).map_err(Failure::after_start)?;
     Ok(statistics.status)

@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Replays an incomplete trace: what was lost or can't be made again is left out
+    /// Replays an incomplete trace without its lost and unrepeatable calls
     #[arg(long)]
     accept_incomplete: bool,
 
@@ -76,7 +76,7 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     }
     let Some(seed) = arguments.bootstrap else {
         let records = trace.records.len();
-        // The plan has what the replay needs.
+        // The plan is sufficient for the replay.
         drop(trace);
         output::note(format_args!("replaying {records} calls of {} tasks", plan.tasks.len()));
         return run::work(&arguments.guest, Work::Replay(Arc::new(plan)), options);
@@ -101,7 +101,7 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     run::work(&arguments.guest, Work::Draws(&draws), options)
 }
 
-/// What a replay of the trace does, unless a part of it can't be replayed.
+/// Plans the replay of the trace, unless a part of it can't be replayed.
 fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
     let file = arguments.trace.display();
     let plan = calls::plan(trace).map_err(|error| {
@@ -127,7 +127,7 @@ fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Refuses a snapshot of another file system than that of the trace.
+/// Refuses a snapshot of another file system than the trace's.
 fn same_file_system(snapshot: &Path, expected: &str, trace: &Path) -> Result<(), Failure> {
     let found = snapshot::examine(snapshot)?.uuid;
     if found == expected {

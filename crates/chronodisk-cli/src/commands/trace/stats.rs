@@ -1,4 +1,4 @@
-//! `chronodisk trace stats`: what a block trace is like.
+//! `chronodisk trace stats`: statistics of a block trace.
 
 use std::path::PathBuf;
 

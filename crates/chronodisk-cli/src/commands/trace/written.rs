@@ -1,4 +1,4 @@
-//! A block trace as a file, whatever made it.
+//! Writes a block trace from any source to a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub struct OutputOptions {
     to: Option<String>,
 }
 
-/// Requests, one after the other, and what is known besides them.
+/// A sequence of requests, with its other properties.
 pub trait Requests {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure>;
     /// As far as it was read.
     fn info(&self) -> LogInfo;
-    /// Why a trace without requests is not what was asked for, once all were read.
+    /// Reason why an empty trace is an error, after all requests were read.
     fn emptiness(&self) -> Option<Failure> {
         None
     }
@@ -53,8 +53,8 @@ impl Requests for BlockTrace {
 
 const PIECE_REQUESTS: usize = 4096;
 
-/// Writes what `open` gives, and says what was changed and left out. Formats that begin with the names of the volumes
-/// need all of them at their beginning: `open` is called once more for these.
+/// Writes the requests of `open`, and reports changed and omitted ones. Formats that begin with the volumes' names need
+/// all of them first: for these `open` is called twice.
 pub fn write<R: Requests>(options: &OutputOptions, open: impl Fn() -> Result<R, Failure>) -> Outcome {
     let to = format_of(options)?;
     output::expect_place(&options.output)?;
@@ -77,7 +77,7 @@ pub fn write<R: Requests>(options: &OutputOptions, open: impl Fn() -> Result<R, 
     Ok(status::FINE)
 }
 
-/// Says what was changed when a trace was read.
+/// Reports changes made while a trace was read.
 pub fn tell(counts: &ReadCounts) {
     for (count, what) in [
         (counts.widened, "requests were widened to whole sectors"),

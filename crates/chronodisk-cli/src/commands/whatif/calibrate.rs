@@ -30,10 +30,11 @@ const FAST_BYTES_PER_S: f64 = 1e9;
 const ROUNDS: u32 = 5;
 const SPREAD_MAX: f64 = 0.1;
 
-/// Measures how long the device's requests take, by their size, direction and pattern
+/// Measures the times of the device's requests by size, direction and pattern
 ///
-/// One request at a time, past the page cache, as a program sees it. On an emulated device it shows what the way to the
-/// device adds. On this host's own disk it shows how far its times repeat, and so how far predictions may be believed.
+/// One request at a time, past the page cache, as seen by a program. On an emulated device it shows the overhead of the
+/// path to the device. On this host's own disk it shows the repeatability of its times, which limits the accuracy of
+/// predictions.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 2 for wrong usage, 3 if this host lacks something.\n\n\
     Example: chronodisk whatif calibrate --on /var/tmp")]
@@ -172,7 +173,7 @@ impl Arguments {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| refused(errno.into()))?;
         let file_path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        // Written first: reads of what was never written need no disk.
+        // Written first: reads of unwritten ranges need no disk.
         let fill = Requests {
             path: file_path.clone(),
             size_bytes: PART_BYTES,

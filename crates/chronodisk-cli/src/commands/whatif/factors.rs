@@ -46,7 +46,7 @@ impl fmt::Display for Factor {
     }
 }
 
-/// Those of both directions.
+/// Factors of both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
     pub reads: Factor,

@@ -1,4 +1,4 @@
-//! What `whatif` says.
+//! Results of `whatif`.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -40,7 +40,7 @@ pub struct WhatIf {
     /// Whether several writes were in flight in one of these runs on a device whose write-back the kernel throttles,
     /// which goes by time and not by the device's speed.
     pub throttled_writes: bool,
-    /// What requests took in the undisturbed runs, all of them together, by the kernel's account.
+    /// Total time of requests in the undisturbed runs, by the kernel's account.
     pub request_time_s: Option<Spread>,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
@@ -48,9 +48,9 @@ pub struct WhatIf {
     load: [Option<f64>; 2],
     /// A prediction for each R.
     pub results: Vec<WhatIfResult>,
-    /// What a reader of the figures should know.
+    /// Reservations about the figures.
     pub warnings: Vec<String>,
-    /// What ended the runs. Unless that is the command, with status 0, there are no predictions.
+    /// Cause of the runs' end. Unless it is the command, with status 0, there are no predictions.
     pub ended_by: EndedBy,
     /// Exit status of the command, or the one that tells which signal asked for the end.
     pub exit_status: u8,
@@ -94,7 +94,7 @@ pub struct WhatIfResult {
     runs: Vec<Figures>,
 }
 
-/// What one run says, or the medians of several.
+/// Figures of one run, or the medians of several.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Figures {
     /// The low end of the band that contains the run time.
@@ -115,9 +115,9 @@ struct Figures {
     observed_s: f64,
     /// Of that, the time in which the emulated device had no request.
     observed_without_request_s: Option<f64>,
-    /// What requests took in it, all of them together, by the kernel's account.
+    /// Total time of its requests, by the kernel's account.
     observed_request_time_s: Option<f64>,
-    /// For how long the device had requests of CMD's.
+    /// Time in which the device had requests of CMD.
     device_busy_s: f64,
     /// Requests of CMD's.
     requests: f64,
@@ -137,7 +137,7 @@ struct Figures {
 const UNFROZEN_SHARE: f64 = 0.01;
 
 impl Figures {
-    /// Run time of the observed run without what the supervisor took, which is not in the prediction.
+    /// Run time of the observed run without the supervisor's part, which is not in the prediction.
     fn own_s(&self) -> f64 {
         self.observed_s - self.preempted_s
     }
@@ -177,29 +177,29 @@ fn median_of_all(runs: &[Figures], figure: fn(&Figures) -> Option<f64>) -> Optio
     known.map(|known| Spread::of(known.into_iter()).median)
 }
 
-/// How what an observed run says becomes what an undisturbed one would have said.
+/// Conversion of an observed run's prediction to that of an undisturbed run.
 ///
-/// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run
-/// does not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy
-/// programs too short. Of a program that was frozen nobody knows how much it is.
+/// Observation takes some microseconds at each request and each switch between threads, on any device. Runs also vary,
+/// in both directions: a correction in one direction only would make predictions of noisy programs too short. For a
+/// frozen program the cost is unknown.
 #[derive(Clone, Copy, Debug)]
 enum Correction {
     /// The program was frozen.
     Nothing,
     /// It is a share of all time: of a disk of this host it is not known when an undisturbed run had no request.
     Evenly(f64),
-    /// What an observed run took longer without requests is computing, which no device shortens. The rest is a share of
-    /// the time with requests.
+    /// The observed run's additional time without requests is computing, which no device shortens. The rest is a share
+    /// of the time with requests.
     InParts { without_request_s: f64, with_request: f64 },
 }
 
-/// What is known of undisturbed runs, medians in seconds.
+/// Undisturbed runs, medians in seconds.
 struct Undisturbed {
     /// Run time.
     elapsed_s: f64,
     /// For how long the emulated device had no request.
     without_request_s: Option<f64>,
-    /// What requests took, all of them together, by the kernel's account.
+    /// Total time of requests, by the kernel's account.
     request_time_s: Option<f64>,
 }
 
@@ -217,8 +217,8 @@ impl Correction {
             return Correction::Evenly(undisturbed.elapsed_s / own_s);
         };
         // For the kernel, and so for the prediction, a request begins before the emulated device has it and ends after.
-        // What observing takes there is in the time with requests. It is what requests took longer, but no more than
-        // all of the time between: requests that overlap make the sum uncertain.
+        // The cost of observation there is in the time with requests. It is the requests' additional time, but at most
+        // all of the time between: overlapping requests make the sum uncertain.
         let kernel_s = median(|run| run.device_busy_s);
         let (device_s, observed_device_s) = (undisturbed.elapsed_s - waits_s.0, own_s - waits_s.1);
         let hidden_s = (requests_s.1 - requests_s.0).clamp(0.0, (kernel_s - observed_device_s).max(0.0));
@@ -304,7 +304,7 @@ pub struct Observed<'a> {
     pub elapsed_s: f64,
     /// Of that, the time in which the emulated device had no request.
     pub without_request_s: Option<f64>,
-    /// What requests took, all of them together, by the kernel's account.
+    /// Total time of requests, by the kernel's account.
     pub request_time_s: Option<f64>,
 }
 
@@ -410,7 +410,7 @@ impl WhatIf {
         }
     }
 
-    /// Predictions with their bands, and what was measured with its range, against R.
+    /// Predictions with their bands, and measurements with their ranges, against R.
     pub fn curves(&self) -> Vec<Curve> {
         let point = |result: &WhatIfResult, spread: &Spread, ends| match result.speedup {
             Some(FactorText::Number(factor)) => Some((factor, spread.median, Some(ends))),
@@ -585,7 +585,7 @@ impl std::fmt::Display for FactorText {
     }
 }
 
-/// What a share of a run is in which its device was late.
+/// Message for a share of a run in which its device was late.
 const LATE_SINCE: &str = "for so much of it the emulated device was late, since this host did not serve it in time";
 
 /// The share of these runs in which their device was late, if it is worth saying.
@@ -722,7 +722,7 @@ mod tests {
 
     #[test]
     fn what_observing_takes_between_requests_no_device_shortens() {
-        // As it is, 1 s, of which the device has a request for 0.55 s and the kernel for 0.6 s. On a device twice as
+        // Undisturbed 1 s, with a request in the device for 0.55 s and in the kernel for 0.6 s. On a device twice as
         // fast 0.7 s. Observed, the program computes for 0.1 s more.
         let predicted = |observed_s, kernel_s, request_time_s: Option<f64>, predicted_ms| {
             let mut result = result([predicted_ms; 3]);
@@ -739,7 +739,7 @@ mod tests {
         };
         let close = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}");
         close(predicted(1.1, 0.6, Some(0.6), 800), 0.7);
-        // Also for 0.06 s more between what the kernel and what the device take for a request's beginning and end.
+        // Also for 0.06 s more between the kernel's and the device's beginning and end of requests.
         close(predicted(1.16, 0.66, Some(0.66), 830), 0.7);
         // Requests overlapped more than in the undisturbed runs. The device has had them no longer.
         close(predicted(1.1, 0.55, Some(0.8), 825), 0.725);

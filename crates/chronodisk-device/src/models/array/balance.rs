@@ -5,9 +5,9 @@ use super::layout::{MemberSector, MemberSet};
 /// The rule by which one of several copies is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPolicy {
-    /// As Linux's `read_balance` (`drivers/md/raid1.c`): who is in the middle of a sequential read or has its head
-    /// there goes on; else an idle member; else, if all copies are on disks, the one whose head is nearest by address;
-    /// else the one with the fewest requests outstanding.
+    /// As Linux's `read_balance` (`drivers/md/raid1.c`): a member in the middle of a sequential read, or with its head
+    /// there, continues; else an idle member; else, if all copies are on disks, the one with the nearest head by
+    /// address; else the one with the fewest outstanding requests.
     Nearest,
     /// Each copy in turn.
     RoundRobin,
@@ -17,7 +17,7 @@ pub(crate) enum ReadPolicy {
     Primary,
 }
 
-/// What the policies know of the members.
+/// State of the members for the policies.
 #[derive(Clone, Debug)]
 pub(crate) struct Balance {
     policy: ReadPolicy,

@@ -1,10 +1,10 @@
-//! Where an array keeps what: the mapping from its sectors to its members', as the Linux md driver lays them out.
+//! Layouts of arrays: the mapping from an array's sectors to its members', as in the Linux md driver.
 //!
 //! Sources: Linux, `drivers/md/raid5.c`, `raid5_compute_sector` (RAID 4, 5 and 6); `drivers/md/raid10.c`,
-//! `__raid10_find_phys` (near, far and offset copies); `drivers/md/raid0.c` and `md-linear.c`. The names of the layouts
-//! are those of mdadm(8).
+//! `__raid10_find_phys` (near, far and offset copies); `drivers/md/raid0.c` and `md-linear.c`. The layouts have their
+//! names from mdadm(8).
 //!
-//! Members of unequal size are used as far as the smallest goes, but for `linear`, which uses all of each.
+//! Members of unequal size are used up to the smallest one's size, except by `linear`, which uses them completely.
 
 /// Sector `sector` of member number `member`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,4 @@
-//! Arrays of devices, kind `array`: what the Linux md driver makes of several, with any model as a member, other arrays
-//! among them.
+//! Arrays of devices, kind `array`, as built by the Linux md driver. Any model can be a member, including other arrays.
 //!
 //! ```toml
 //! kind = "array"
@@ -17,18 +16,18 @@
 //! ```
 //!
 //! Modelled:
-//! - A request is split at chunks; pieces that follow each other on a member become one request, as the block layer
-//!   merges them. It completes with its last part, with the worst of their answers. Members of unequal size are used as
-//!   far as the smallest goes (`linear`: as they are).
+//! - A request is split at chunks. Adjacent pieces on a member become one request, as the block layer merges them. The
+//!   request completes with its last part, with the worst of the members' statuses. Members of unequal size are used up
+//!   to the smallest one's size (`linear`: completely).
 //! - RAID 1 and 10 write all copies and read one (`balance`).
-//! - RAID 4, 5 and 6 keep parity by read-modify-write or reconstruct-write, whichever reads less (`parity`), all reads
-//!   before the first write; writes to the same parity follow one another (`writes`). Rows covered whole are written at
-//!   once.
+//! - RAID 4, 5 and 6 keep parity by read-modify-write or reconstruct-write, the one with fewer reads (`parity`), all
+//!   reads before the first write; writes to the same parity are serialised (`writes`). Rows covered completely are
+//!   written at once.
 //! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a parity write
 //!   that begins after a failure takes it into account.
 //! - A flush goes to all members, `fua` with every data and parity write, a write of zeros as such to the members (as a
-//!   write to the parity of rows that it covers in part). A discard of an array with parity reaches the rows that it
-//!   covers whole, as in md; the array takes discards if all its members do.
+//!   write to the parity of partly covered rows). A discard of an array with parity reaches the rows that it covers
+//!   completely, as in md; the array takes discards if all its members do.
 //!
 //! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
 //! rewriting after a media error, and reads that wait for a write to the same row.
@@ -160,7 +159,7 @@ fn blueprint(
     Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members).in_phases(phases)
 }
 
-/// What an array keeps about each member: its place in the layout, its runs, what was sent to it last.
+/// State per member in bytes: its place in the layout, its runs, its last request.
 const MEMBER_BYTES: u64 = 512;
 
 /// The members, each with a seed of its own, so that their spindles are not in phase.
@@ -173,7 +172,7 @@ fn build_members(designs: &[Arc<Design>], seed: u64) -> Vec<Box<dyn DeviceModel>
     designs.iter().map(&mut build).collect()
 }
 
-/// What the members make of the array's properties.
+/// The array's properties, derived from its members'.
 fn array_info(info: DeviceInfo, layout: &Layout, members: &[Box<dyn DeviceModel>]) -> DeviceInfo {
     let units: Option<Vec<u32>> = members.iter().map(|member| member.info().discard_unit_sectors).collect();
     let largest = units.and_then(|units| units.into_iter().max());
@@ -245,7 +244,7 @@ fn parse_layout(fields: &mut Fields<'_>, members: &[Arc<Design>]) -> Result<Layo
 
 const LARGEST_CHUNK_BYTES: u64 = 1 << 30;
 
-/// The members that are gone from the start, and those that go later.
+/// Members that have failed from the start, and those that fail later.
 type Failures = (MemberSet, Option<(Nanos, MemberSet)>);
 
 fn parse_failures(fields: &mut Fields<'_>, layout: &Layout) -> Result<Failures, ProfileError> {

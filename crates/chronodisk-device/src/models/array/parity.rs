@@ -1,10 +1,10 @@
-//! What a row with parity needs: which members a read touches when some are gone, and what a write must read first.
+//! Access to rows with parity: the members that a read touches when some have failed, and the reads before a write.
 //!
 //! A write that covers a part of a row has to keep the row's parity. It can read the old data and the old parity that
-//! it is about to overwrite (*read-modify-write*) or the row's other data (*reconstruct-write*). The choice is that of
-//! `handle_stripe_dirtying` in Linux's `drivers/md/raid5.c`, by the number of reads: a block that can't be read counts
-//! as two whole rows, and equals go to reconstruct-write. As there it is made for each part of the chunks in which the
-//! same ones are written; here such a part is a *band* exact to the sector, there it is made of pages.
+//! it overwrites (*read-modify-write*) or the row's other data (*reconstruct-write*). The choice is that of
+//! `handle_stripe_dirtying` in Linux's `drivers/md/raid5.c`, by the number of reads: an unreadable block counts as two
+//! whole rows, and equal counts choose reconstruct-write. Linux decides for each page of the row; here the decision is
+//! made for each *band*, the largest part in which the same chunks are written, exact to the sector.
 
 use super::layout::{Layout, MemberSet};
 
@@ -29,7 +29,7 @@ struct Band {
     method: Method,
 }
 
-/// What is read before a band is written.
+/// Reads before a band is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     /// Nothing: the band is whole, or there is no parity left to keep.
@@ -38,7 +38,7 @@ enum Method {
     Modify,
     /// The other data.
     Reconstruct,
-    /// All that is left of the row, since a part of what either way needs is gone.
+    /// The rest of the row, since a part that both methods need has failed.
     Everything,
 }
 
@@ -86,7 +86,7 @@ impl RowWrite {
         self.bands().iter().any(|band| matches!(band.method, Method::Reconstruct | Method::Everything))
     }
 
-    /// What must be read first: member, first sector, sector after the last one.
+    /// Reads before the write: member, first sector, sector after the last one.
     pub(crate) fn reads(&self, layout: &Layout, mut emit: impl FnMut(usize, u64, u64)) {
         let (row, base) = (self.rows.0, self.rows.0 * layout.chunk_sectors);
         for band in self.bands() {
@@ -111,7 +111,7 @@ impl RowWrite {
         }
     }
 
-    /// What is written: member, first sector, sector after the last one, whether it is the parity of a part of a row.
+    /// Writes: member, first sector, sector after the last one, whether it is the parity of a part of a row.
     pub(crate) fn writes(&self, layout: &Layout, mut emit: impl FnMut(usize, u64, u64, bool)) {
         let (row, base) = (self.rows.0, self.rows.0 * layout.chunk_sectors);
         if self.whole {

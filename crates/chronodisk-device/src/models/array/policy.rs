@@ -1,4 +1,4 @@
-//! What an array does with a request: pieces for its members, and for parity the phases of a write.
+//! An array's handling of a request: pieces for its members, and for parity the phases of a write.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::writes::{Write, Writes};
 use crate::Probe;
 use crate::composite::{Context, Policy, Slab};
 
-/// An array's state besides that of its members.
+/// An array's state besides its members'.
 #[derive(Clone, Debug)]
 pub(crate) struct Array {
     layout: Arc<Layout>,
@@ -134,7 +134,7 @@ impl Array {
         }
     }
 
-    /// A read of an array with parity: what failed members held is computed from the others of its row.
+    /// A read of an array with parity: data of failed members are computed from the rest of their rows.
     fn read_rows(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
         let layout = Arc::clone(&self.layout);
         let failed = self.failed(context.now());

@@ -1,7 +1,6 @@
 //! Pieces of one request, put together where they follow each other on a member.
 
-/// Pieces by member; those that continue the one before them on the same member become one, as the block layer below
-/// a striped device merges them.
+/// Pieces by member. Adjacent pieces on a member become one, as the block layer below a striped device merges them.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs {
     open: Vec<Run>,
@@ -24,7 +23,7 @@ impl Runs {
         Runs { open: vec![Run::default(); members], closed: Vec::new() }
     }
 
-    /// A piece; those of one member come in order of their addresses.
+    /// Adds a piece; each member's pieces come in order of their addresses.
     pub(crate) fn add(&mut self, member: usize, start: u64, end: u64, parity: bool) {
         let open = &mut self.open[member];
         if open.pieces > 0 && open.end == start && open.parity == parity && end - open.start <= LONGEST_SECTORS {
@@ -50,11 +49,11 @@ impl Runs {
         self.closed.reverse();
     }
 
-    /// The next run: those of one member in order of their addresses.
+    /// The next run; each member's runs come in order of their addresses.
     pub(crate) fn take(&mut self) -> Option<(usize, Run)> {
         self.closed.pop()
     }
 }
 
-/// What a request's length can hold.
+/// Longest request.
 const LONGEST_SECTORS: u64 = u32::MAX as u64;

@@ -202,7 +202,7 @@ impl Shadow<'_> {
         (2 * unit + 1) as u8
     }
 
-    /// What the parities of a sector of a row must be, from the data that should be there.
+    /// Expected parities of a sector of a row, from the expected data.
     fn parities(&self, data: &BTreeMap<u64, u8>, row: u64, offset: u64) -> [u8; 2] {
         let at = |unit: usize| {
             let sector = (row * self.layout.units() as u64 + unit as u64) * self.layout.chunk_sectors + offset;
@@ -238,8 +238,8 @@ fn parity_case() -> impl Strategy<Value = (usize, usize, ParityLayout, Vec<usize
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Writes touch live members only, all the data and all the parity that they change, and read enough to compute
-    /// it; every sector can be read back from what reads touch, and no sector is touched twice.
+    /// Writes touch live members only, all the data and all the parity that they change, and read enough to compute it;
+    /// every sector can be reconstructed from the sectors that a read touches, and no sector is touched twice.
     #[test]
     fn rows_keep_their_parity_and_can_be_read(case in parity_case()) {
         let (parities, members, kind, gone, writes) = case;
@@ -309,7 +309,7 @@ proptest! {
     }
 }
 
-/// Writes a part of a row as the plan says and checks what the plan reads.
+/// Writes a part of a row as planned and checks the planned reads.
 fn write_row(
     shadow: &mut Shadow<'_>,
     data: &mut BTreeMap<u64, u8>,
@@ -354,7 +354,7 @@ fn write_row(
     Ok(())
 }
 
-/// Whether the new parity of a sector of a row follows from what was read and what is written.
+/// Returns whether the new parity of a sector follows from the sectors read and written.
 fn can_compute(
     layout: &Layout,
     read: &BTreeSet<(usize, u64)>,

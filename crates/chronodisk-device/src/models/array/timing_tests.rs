@@ -1,4 +1,4 @@
-//! Arrays against closed forms, and what their members see.
+//! Arrays against closed forms, and the requests of their members.
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
@@ -10,7 +10,7 @@ fn array(keys: &str) -> Box<dyn DeviceModel> {
     build_text(&text(keys), 7)
 }
 
-/// So many members of 1 ms each whatever they are asked, in chunks of 4 KiB.
+/// An array of members of 1 ms per request, in chunks of 4 KiB.
 fn constant(level: &str, count: usize, keys: &str) -> Box<dyn DeviceModel> {
     array(&format!("level = \"{level}\"\nmember = \"constant-1ms\"\ncount = {count}\nchunk = \"4 KiB\"\n{keys}"))
 }

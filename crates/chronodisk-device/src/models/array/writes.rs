@@ -56,7 +56,7 @@ pub(crate) struct Writes {
     placed: Vec<u32>,
     /// Those without.
     waiting: VecDeque<u32>,
-    /// Those that nothing keeps from beginning any more.
+    /// Writes that can begin.
     ready: VecDeque<u32>,
     places: usize,
     delayed: u64,
@@ -86,7 +86,7 @@ impl Writes {
         begins.then_some(number)
     }
 
-    /// A write is done: those that waited for it only become ready.
+    /// A write is done: writes that waited only for it become ready.
     pub(crate) fn finish(&mut self, number: u32) {
         let done = self.slab.take(number);
         let index = self.placed.iter().position(|&placed| placed == number).expect("only what has a place is done");

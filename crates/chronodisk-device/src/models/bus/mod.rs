@@ -1,15 +1,15 @@
-//! A bus that the members of an array share.
+//! A bus shared by the members of an array.
 //!
-//! Modelled: a request crosses the bus twice, and one crossing at a time holds the bus. On the way out go the command
-//! and a write's data, on the way back the status and a read's data; a member that serves does not hold the bus
+//! Modelled: a request crosses the bus twice, and one crossing at a time holds the bus. The command and a write's data
+//! cross to the member, the status and a read's data cross back. A member that serves does not hold the bus
 //! (disconnection and reconnection). A crossing takes `overhead` (arbitration, selection, messages) and the time of its
-//! data at `rate`, together at least 1 ns. Who waits gets the bus in order of asking, or the highest member number
-//! first as in the arbitration of a parallel SCSI bus (SCSI-2, X3.131-1994, section 6.1.2), where an initiator, whose
-//! identifier is the highest, comes before all of them.
+//! data at `rate`, together at least 1 ns. Waiting crossings get the bus in order of arrival, or the highest member
+//! number first as in the arbitration of a parallel SCSI bus (SCSI-2, X3.131-1994, section 6.1.2), where the initiator
+//! has the highest identifier.
 //!
-//! Not modelled: the share of the transfer that overlaps with the member's own work (a disk that reconnects before it
-//! has read everything). A member whose profile has an interface rate of its own crosses that too: give it the rate of
-//! its electronics, or one that does not count.
+//! Not modelled: the part of the transfer that overlaps with the member's own work (a disk that reconnects before it
+//! has read everything). A member with an interface rate of its own in its profile crosses that too: give it the rate
+//! of its electronics, or a negligible one.
 
 use std::collections::VecDeque;
 
@@ -20,22 +20,22 @@ use crate::composite::Slab;
 use crate::fields::{Fields, ProfileError};
 use crate::quantity::Rate;
 
-/// Who gets the bus when several wait.
+/// Arbitration among waiting crossings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arbitration {
-    /// Who asked first.
+    /// In order of arrival.
     FirstCome,
     /// The host, then the highest member number; equals in order of asking.
     HighestId,
 }
 
-/// The parameters and who uses the bus and who waits for it.
+/// The parameters, the present crossing and the waiting ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     rate: Rate,
     overhead: Nanos,
     arbitration: Arbitration,
-    /// Requests in the members, under the numbers that these know them by, with the tags of who submitted them.
+    /// Requests in the members by the member's numbers, with the submitters' tags.
     inside: Slab<(u64, Request)>,
     crossing: Option<(Nanos, Crossing)>,
     waiting: VecDeque<Crossing>,
@@ -54,7 +54,7 @@ struct Crossing {
     asked: Nanos,
 }
 
-/// What has crossed the bus.
+/// A completed crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crossed {
     /// To the member.
@@ -76,7 +76,7 @@ pub(crate) enum Crossed {
 }
 
 impl Bus {
-    /// A bus that nobody uses.
+    /// An idle bus.
     pub(crate) fn new(rate: Rate, overhead: Nanos, arbitration: Arbitration) -> Self {
         Bus {
             rate,
@@ -108,7 +108,7 @@ impl Bus {
         self.crossing.map_or(Nanos::MAX, |(end, _)| end)
     }
 
-    /// Takes what has crossed by `now`, and lets the next one have the bus.
+    /// Takes the crossing that has ended by `now`, and starts the next.
     pub(crate) fn take_crossed(&mut self, now: Nanos) -> Option<Crossed> {
         let (_, crossing) = self.crossing.take_if(|(end, _)| *end <= now)?;
         if let Some(next) = self.choose().and_then(|index| self.waiting.remove(index)) {
@@ -151,7 +151,7 @@ impl Bus {
         self.crossing = Some((now.saturating_add(time), crossing));
     }
 
-    /// The place in the line of who is next.
+    /// Index of the next crossing.
     fn choose(&self) -> Option<usize> {
         if self.waiting.is_empty() {
             return None;

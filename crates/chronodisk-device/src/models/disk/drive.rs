@@ -39,7 +39,7 @@ impl Drive {
         })
     }
 
-    /// Blocks of 512 bytes that hold data: what zones, spares and slips leave.
+    /// Blocks of 512 bytes with data: without spares and slips.
     #[must_use]
     pub fn capacity_blocks(&self) -> u64 {
         self.geometry.blocks()
@@ -116,7 +116,7 @@ pub(crate) struct Control {
     pub(crate) disconnect_in_seek: bool,
 }
 
-/// A time that depends on what the last completed request was.
+/// A time that depends on the last completed request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AfterTicks {
     read: Ticks,

@@ -1,10 +1,10 @@
-//! Where a block is: zones, spares, slips, defects, skews, in both directions, in logarithmic time.
+//! Places of blocks: zones, spares, slips, defects, skews, in both directions, in logarithmic time.
 //!
 //! A zone's *physical positions* count its blocks from its first cylinder in the order of the tracks, spares and slips
-//! included; its *ranks* count those that hold data. Every sparing scheme is one of two rules between them:
+//! included; its *ranks* count blocks with data. Every sparing scheme is one of two rules between them:
 //!
 //! * The zone is divided into equal *units* (a track, a cylinder, a range of cylinders, or the zone itself), each with
-//!   room for so many ranks; a slip shifts the ranks behind it within its unit, into the unit's spares.
+//! room for a number of ranks; a slip shifts the ranks behind it within its unit, into the unit's spares.
 //! * The same units, but a slip shifts everything behind it, to the end of the zone.
 //!
 //! Nothing is stored per block or track: a lookup searches the zones and the zone's slips by bisection.
@@ -29,7 +29,7 @@ pub(crate) struct Track {
     pub(crate) head: u32,
 }
 
-/// Where a block is, and what else is on its track.
+/// Place of a block, and the other blocks of its track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockPosition {
     pub(crate) track: Track,
@@ -70,7 +70,7 @@ struct Zone {
 /// How ranks fill positions, both counted in grains.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
-    /// Blocks of a grain, which a slip skips and a defect moves as a whole: one, or those of a track.
+    /// Blocks of a grain, the unit of slips and defects: one, or a track.
     grain: u64,
     /// Positions in a unit.
     gross: u64,

@@ -50,7 +50,7 @@ pub(crate) enum Access {
     Full,
     /// Half a turn instead of the platter's angle.
     HalfTurn(Ticks),
-    /// So long to the first block, whatever it is.
+    /// A fixed time to the first block.
     Constant(Ticks),
 }
 

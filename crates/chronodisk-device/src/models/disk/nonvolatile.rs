@@ -36,7 +36,7 @@ pub(super) struct NonvolatileDisk {
     bus_free: Ticks,
     waiting: VecDeque<Request>,
     due: EventQueue<RequestId>,
-    /// What the disk serves, by its number there; no name for a destage.
+    /// Requests in the disk, by their numbers there; a destage has no id.
     at_disk: Vec<(u64, Option<RequestId>)>,
     next_number: u64,
     outstanding: u32,
@@ -189,7 +189,7 @@ impl DeviceModel for NonvolatileDisk {
         self.outstanding += 1;
         let (first, end) = (request.lba.0, request.end().0);
         match request.op {
-            // What has completed is safe.
+            // Completed writes are safe.
             Op::Flush => self.due.push(self.now + SHORTEST, request.id),
             Op::Read if self.holds(first, end) => {
                 self.hits += 1;

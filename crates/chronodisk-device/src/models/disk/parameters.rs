@@ -53,9 +53,9 @@ pub struct DiskParameters {
     pub geometry: GeometryParameters,
     /// How long it takes to get there.
     pub mechanics: MechanicsParameters,
-    /// What the controller does with a request.
+    /// The controller's handling of requests.
     pub controller: ControllerParameters,
-    /// What the controller's buffer keeps.
+    /// The controller's buffer.
     pub cache: CacheParameters,
     /// In which order requests that wait are served.
     pub queue: QueueParameters,
@@ -197,7 +197,7 @@ pub struct MechanicsParameters {
     pub seek: SeekCurve,
     /// Time to use another head of the same cylinder.
     pub head_switch: Picos,
-    /// What a write's positioning takes longer than a read's; negative where writes settle faster.
+    /// Additional positioning time of a write; negative if writes settle faster.
     pub write_settle: Picos,
     /// Speed of the spindle.
     pub rotation: Rpm,
@@ -313,7 +313,7 @@ pub struct SeekPoint {
     pub time: Picos,
 }
 
-/// A value that depends on what the last completed request was.
+/// A value that depends on the last completed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct After {
     /// After a read.
@@ -415,7 +415,7 @@ pub struct CacheParameters {
     pub segment_blocks: u32,
     /// Writes have a segment of their own, which no read uses ("Use separate write segment").
     pub separate_write_segment: bool,
-    /// What is kept after completion ("Enable caching in buffer").
+    /// Blocks kept after completion ("Enable caching in buffer").
     pub caching: Caching,
     /// A disconnected write takes the bus again when no more than this part of the buffer waits for the medium
     /// ("Low (write) water mark"); 0 to 1.
@@ -431,7 +431,7 @@ pub struct CacheParameters {
     pub minimum_read_ahead: u32,
     /// Most blocks read on; zero for as many as the segment holds ("Maximum read-ahead").
     pub maximum_read_ahead: u32,
-    /// What blocks that are read on may push out ("Read-ahead over requested").
+    /// Blocks that read-ahead may displace ("Read-ahead over requested").
     pub read_ahead_over: ReadAheadOver,
     /// A whole hit starts the reading on again ("Read-ahead on idle hit").
     pub read_ahead_on_idle_hit: bool,
@@ -439,9 +439,9 @@ pub struct CacheParameters {
     pub read_free_blocks: bool,
     /// When a write completes ("Fast write level").
     pub fast_write: FastWrite,
-    /// A read begins with whatever wanted block passes first ("Immediate buffer read").
+    /// A read begins with the first wanted block that passes ("Immediate buffer read").
     pub immediate_read: bool,
-    /// A write begins with whatever wanted block passes first ("Immediate buffer write").
+    /// A write begins with the first wanted block that passes ("Immediate buffer write").
     pub immediate_write: bool,
     /// Writes that continue each other share a segment ("Combine seq writes").
     pub combine_writes: bool,
@@ -459,7 +459,7 @@ pub struct CacheParameters {
     pub read_hits_on_write_data: bool,
 }
 
-/// What the buffer keeps after completion ("Enable caching in buffer").
+/// Blocks that the buffer keeps after completion ("Enable caching in buffer").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
     /// 0: nothing.
@@ -467,7 +467,7 @@ pub enum Caching {
     /// 1: everything.
     #[default]
     All,
-    /// 2: what reads brought in.
+    /// 2: blocks of reads.
     ReadsOnly,
 }
 
@@ -487,7 +487,7 @@ pub enum ReadAhead {
     ToTrackEndOrNext,
 }
 
-/// What blocks that are read on may push out ("Read-ahead over requested").
+/// Blocks that read-ahead may displace ("Read-ahead over requested").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAheadOver {
     /// −1: the blocks that were delivered are given up as soon as the request completes.
@@ -514,12 +514,11 @@ pub enum FastWrite {
 /// The queue inside the drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueParameters {
-    /// Requests that the drive takes at once; others wait outside in order of arrival ("Max queue length", of which 0
-    /// means 1).
+    /// Requests in the drive at once; others wait outside in order of arrival ("Max queue length", with 0 for 1).
     pub depth: u32,
     /// The order.
     pub scheduler: Scheduler,
-    /// What the order knows of the geometry.
+    /// The scheduler's knowledge of the geometry.
     pub knowledge: GeometryKnowledge,
     /// Assumed overhead of a read when its position is predicted ("Read initiation delay").
     pub read_initiation: Picos,
@@ -549,7 +548,7 @@ pub enum Scheduler {
     },
 }
 
-/// What the scheduler knows of where blocks are ("Cylinder mapping strategy").
+/// The scheduler's knowledge of blocks' places ("Cylinder mapping strategy").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GeometryKnowledge {
     /// Block numbers alone; the position is taken as proportional to them.
@@ -580,12 +579,12 @@ pub struct NonvolatileParameters {
     pub access: Picos,
 }
 
-/// A parameter that can't be: which one, and what was expected.
+/// An invalid parameter, with the value expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterError {
     /// Path of the field such as `geometry.zones[3].slips`.
     pub field: String,
-    /// What is wrong and what was expected.
+    /// The problem, and the value expected.
     pub problem: String,
 }
 

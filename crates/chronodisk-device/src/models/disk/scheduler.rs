@@ -5,8 +5,8 @@ use super::geometry::Track;
 use super::mechanics::{Access, Ticks, duration};
 use super::parameters::{GeometryKnowledge, Scheduler};
 
-/// A job that has waited longer goes before all younger ones, whatever the scheduler: the order of positions alone
-/// makes some wait for ever (Jacobson and Wilkes, "Disk scheduling algorithms based on rotational position", 1991).
+/// A job that has waited longer precedes all younger ones, under any scheduler: ordering by position alone makes some
+/// wait for ever (Jacobson and Wilkes, "Disk scheduling algorithms based on rotational position", 1991).
 pub(super) const AGE_BOUND: Ticks = 2_000_000_000 * 16;
 
 impl Disk {

@@ -1,4 +1,4 @@
-//! What a drive counts.
+//! Counters of a drive.
 
 use chronodisk_sim::{Op, Request};
 

@@ -179,7 +179,7 @@ fn drives_of_every_kind_keep_the_contract() {
 }
 
 /// A write that appends to another holds the link until blocks of the other are on the medium, which the arm writes
-/// only after what a third has appended.
+/// only after a third write's appended blocks.
 #[test]
 fn a_link_that_is_held_waits_for_the_blocks_that_make_room() {
     let parameters = random_parameters(1_366);

@@ -33,7 +33,7 @@ use crate::{DeviceModel, footprint};
 use read::Reader;
 pub use write::{ProfileHeading, write_profile};
 
-/// A key: its name, and what a written profile says about it.
+/// A key: its name, and its comment in a written profile.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     name: &'static str,
@@ -52,7 +52,7 @@ const fn optional(name: &'static str, about: &'static str) -> Key {
     Key { name, about, optional: true }
 }
 
-/// What goes through the fields of the parameters: it reads each of them from a profile, or writes it to one.
+/// Visits the fields of the parameters: reads each of them from a profile, or writes it to one.
 trait Visitor {
     /// A time that is not negative.
     fn time(&mut self, key: Key, value: &mut Picos) -> Outcome;
@@ -94,7 +94,7 @@ type Outcome = Result<(), ProfileError>;
 type Visit<'a> = dyn FnMut(&mut dyn Visitor) -> Outcome + 'a;
 type VisitZone<'a> = dyn FnMut(&mut dyn Visitor, &mut ZoneParameters) -> Outcome + 'a;
 
-/// What a sparing scheme counts.
+/// Unit of a sparing scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PositionUnit {
     Sectors,
@@ -528,7 +528,7 @@ fn queue(visitor: &mut dyn Visitor, queue: &mut QueueParameters) -> Outcome {
     visitor.time(optional("write-initiation", "assumed overhead of a write"), &mut queue.write_initiation)
 }
 
-/// A plain drive: what stands for keys that are missing.
+/// A plain drive: the defaults of missing keys.
 fn plain() -> DiskParameters {
     DiskParameters {
         geometry: GeometryParameters {
@@ -618,7 +618,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     Ok(blueprint.with_drive(shared).turning().at_most(capacity_bytes))
 }
 
-/// Most memory that a drive of this design takes for what it keeps of segments and of a non-volatile cache.
+/// Most memory of a drive of this design for segments and a non-volatile cache.
 pub(crate) fn drive_memory_bytes_max(drive: &Drive) -> u64 {
     // A segment has a list of the jobs that use it, and a place in the order of use.
     const SEGMENT_BYTES: u64 = 512;
@@ -628,11 +628,11 @@ pub(crate) fn drive_memory_bytes_max(drive: &Drive) -> u64 {
     segments.saturating_add(dirty)
 }
 
-/// The drive that the text of a profile describes, without the checks of what every profile has: for tests of what
-/// writes such texts.
+/// The drive described by the text of a profile, without the checks common to all profiles: for tests of writers of
+/// such texts.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place.
+/// The first error, with its place.
 #[cfg(any(test, feature = "test-utils"))]
 pub fn read_parameters(text: &str) -> Result<DiskParameters, ProfileError> {
     crate::fields::with_fields(text, |fields| {

@@ -6,7 +6,7 @@ impl DiskParameters {
     /// Checks every value against its meaning and against [`limits`].
     ///
     /// # Errors
-    /// The first field that is wrong, by its path, and what was expected.
+    /// The first wrong field, by its path, and the value expected.
     pub fn validate(&self) -> Result<(), ParameterError> {
         self.geometry.validate()?;
         self.mechanics.validate()?;

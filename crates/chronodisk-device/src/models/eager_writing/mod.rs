@@ -44,7 +44,7 @@ use crate::models::disk::{Disk, Drive};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
 
-/// What never changes.
+/// Immutable parts.
 #[derive(Debug)]
 struct Parts {
     drive: Arc<Drive>,
@@ -82,7 +82,7 @@ struct Active {
     request: Request,
     next: u64,
     end: u64,
-    /// When the disk has answered what it was asked.
+    /// Instant at which the disk has completed its requests.
     ready: Nanos,
     /// Where the run of a write that is under way goes, and its length.
     run: (u64, u64),
@@ -221,9 +221,9 @@ impl EagerWriting {
         self.disk.submit(request);
     }
 
-    /// Lets the disk serve what it was asked for the active request.
+    /// Runs the disk until it has completed the active request.
     ///
-    /// It gets nothing more until it has answered, whatever the host does, so its answers can be had at once.
+    /// The disk gets no other request before, whatever the host does: so its completions can be computed at once.
     fn await_disk(&mut self, mut active: Active) {
         while self.disk.outstanding() > 0 {
             self.disk.step(Nanos::MAX, &mut self.answers);
@@ -398,7 +398,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     };
     let search_tracks = fields.optional_count("search-tracks", 0..=TRACKS_LOOKED_AT)?.unwrap_or(8);
     let margin: Nanos = fields.quantity_or("margin", Nanos::from_micros(100))?;
-    // In the largest blocks, so that they hold whatever the logical block is.
+    // In the largest blocks, so that they are valid for any logical block.
     let whole = drive.capacity_blocks() * SECTOR_BYTES / LARGEST_BLOCK_BYTES;
     let (most, default) = (whole * 99 / 100 * LARGEST_BLOCK_BYTES, whole * 9 / 10 * LARGEST_BLOCK_BYTES);
     if default == 0 || whole * LARGEST_BLOCK_BYTES / SECTOR_BYTES > u64::from(u32::MAX) * 8 {

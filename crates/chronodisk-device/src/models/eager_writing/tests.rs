@@ -83,7 +83,7 @@ fn what_was_written_together_is_read_together() {
     let discard = Request::new(2_000, Op::Discard, 0, 4_000_000);
     assert!(complete(device.as_mut(), discard) < Nanos::from_millis(1));
     assert_eq!(counter(device.as_ref(), "disk-in-use"), 0);
-    // What is nowhere is not read from anywhere.
+    // A block without a place is not read from the disk.
     assert!(complete(device.as_mut(), Request::new(2_001, Op::Read, 0, 2_048)) < Nanos::from_millis(1));
 }
 
@@ -109,7 +109,7 @@ fn an_almost_full_disk_still_takes_writes() {
     let full = mean_ms(device.as_mut(), 2_000, |id| Request::new(id, Op::Write, stream.below(blocks) * 8, 8));
     assert_eq!(counter(device.as_ref(), "disk-in-use"), blocks);
     assert!(full > all && full < 8.0, "{full} ms after {all} ms");
-    // A large write takes what there is, run by run.
+    // A large write takes the free blocks, run by run.
     let runs = counter(device.as_ref(), "written-runs");
     complete(device.as_mut(), Request::new(1, Op::Write, 0, 2_048));
     assert!(counter(device.as_ref(), "written-runs") - runs > 10);

@@ -10,7 +10,8 @@ use chronodisk_sim::Nanos;
 pub(crate) enum Scheduler {
     /// In order of arrival.
     Noop,
-    /// Upwards from where the last one began, then again from the lowest address; what has waited for 5 s goes first.
+    /// Ascending addresses from the last request's, then from the lowest again; a request that has waited for 5 s goes
+    /// first.
     CLook,
     /// Linux's deadline scheduler (`block/deadline-iosched.c`): batches of one direction in order of addresses, reads
     /// before writes, and the oldest first once it has waited too long.
@@ -48,7 +49,7 @@ pub(crate) struct Item {
     pub(crate) entry: u32,
     /// Whether it is anything but a read.
     pub(crate) writes: bool,
-    /// Who issued it.
+    /// Its issuer.
     pub(crate) issuer: u32,
     /// When it got into the queue.
     pub(crate) since: Nanos,
@@ -62,32 +63,32 @@ impl Item {
         (self.lba, self.sequence)
     }
 
-    /// Whose slice it belongs to: a reader's, or that of the writers, who come last.
+    /// Owner of its slice: a reader, or all writers together, which come last.
     fn owner(&self) -> Owner {
         if self.writes { Owner::Writers } else { Owner::Reader(self.issuer) }
     }
 }
 
-/// Who has a slice of time.
+/// Owner of a slice of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Reader(u32),
     Writers,
 }
 
-/// The requests that wait, and what the rule remembers.
+/// The waiting requests, and the scheduler's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Elevator {
     scheduler: Scheduler,
     /// In order of addresses, equals in order of arrival.
     items: Vec<Item>,
-    /// What was dispatched last.
+    /// The last request dispatched.
     last: Option<Item>,
     /// Requests of the present batch, and how often reads went before writes (deadline).
     batched: u32,
     starved: u32,
     slice: Option<Slice>,
-    /// Whose turn was last (CFQ).
+    /// Owner of the last slice (CFQ).
     last_owner: Option<Owner>,
 }
 
@@ -107,7 +108,7 @@ impl Elevator {
         Elevator { scheduler, items, last, batched: 0, starved: 0, slice, last_owner: None }
     }
 
-    /// What waits, in order of addresses.
+    /// The waiting requests, in order of addresses.
     pub(crate) fn items(&self) -> &[Item] {
         &self.items
     }
@@ -239,7 +240,7 @@ impl Elevator {
         self.upwards(|item| item.owner() == owner)
     }
 
-    /// Who comes after the last one, round and round.
+    /// The next owner after the last one, in rotation.
     fn next_owner(&self) -> Option<Owner> {
         let above = self.last_owner.map_or(Bound::Unbounded, Bound::Excluded);
         let owners = || self.items.iter().map(Item::owner);

@@ -14,7 +14,7 @@ use chronodisk_sim::Nanos;
 pub(crate) struct Limits {
     /// Places for everybody.
     pub(crate) limit: u32,
-    /// Places for who has the privilege to batch.
+    /// Places for issuers with the privilege to batch.
     pub(crate) limit_batching: u32,
     /// Requests of a batch.
     pub(crate) batch_requests: u32,

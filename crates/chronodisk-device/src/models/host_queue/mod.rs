@@ -66,7 +66,7 @@ const MERGES: &[(&str, Merge)] = &[("both", Merge::Both), ("back", Merge::Back),
 
 const UNPLUGS: &[(&str, UnplugAt)] = &[("reads", UnplugAt::Reads), ("all", UnplugAt::All), ("never", UnplugAt::Never)];
 
-/// Most places of a queue; those that wait in them are searched one by one.
+/// Most places of a queue; waiting requests are searched linearly.
 const MOST_PLACES: u32 = 8_192;
 
 /// Kind `host-queue`: the keys as the module shows them.

@@ -1,4 +1,4 @@
-//! What a host's queue does with a request: places, merging, plugging, dispatch.
+//! A host queue's handling of a request: places, merging, plugging, dispatch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::composite::{Context, Policy, Slab};
 pub(crate) enum Merge {
     /// None.
     Off,
-    /// Those that continue a request that waits.
+    /// Requests that continue a waiting one.
     Back,
-    /// Those that continue or precede one.
+    /// Requests that continue or precede a waiting one.
     Both,
 }
 
-/// What starts a plugged queue besides the delay, the threshold, a completion and a full queue.
+/// Events that start a plugged queue besides the delay, the threshold, a completion and a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnplugAt {
-    /// A read: who issued it waits for it.
+    /// A read: its issuer waits for it.
     Reads,
-    /// Every request: who issued it waits for it, as with direct I/O.
+    /// Every request: its issuer waits for it, as with direct I/O.
     All,
     /// Nothing.
     Never,
@@ -136,13 +136,13 @@ impl HostQueue {
             return;
         } else {
             line.wait(Process { issuer: request.issuer, first: piece, last: piece });
-            // Who waits for a place starts the queue, or it might wait for itself.
+            // An issuer that waits for a place starts the queue, since it might wait for its own requests.
             self.unplug();
         }
         self.statistics.waits += 1;
     }
 
-    /// Puts a piece that has a place among those that wait for the device.
+    /// Queues a piece that has a place for the device.
     fn add(&mut self, piece: u32, now: Nanos) {
         let parameters = Arc::clone(&self.parameters);
         if self.elevator.items().is_empty() && parameters.plug_delay > Nanos::ZERO && self.plugged_until.is_none() {
@@ -243,7 +243,7 @@ impl HostQueue {
         (0..items.len()).find(|index| other(*index).lba == request.end() && goes(index)).map(|index| (index, false))
     }
 
-    /// A place is free: who has waited longest goes on, as far as it may.
+    /// A place is free: the issuer that has waited longest continues, as far as it may.
     fn free_place(&mut self, direction: usize, now: Nanos) {
         let Some(process) = self.lines[direction].free_place(now) else { return };
         let mut next = Some(process.first);
@@ -257,7 +257,7 @@ impl HostQueue {
         }
     }
 
-    /// Gives the device what it may have.
+    /// Dispatches requests up to the device's depth.
     fn dispatch(&mut self, context: &mut Context<'_>) {
         while self.in_flight < self.parameters.device_depth {
             let entry = match self.direct.pop_front() {

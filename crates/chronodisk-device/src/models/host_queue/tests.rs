@@ -1,4 +1,4 @@
-//! The host's queue against the contract, and against what its parameters say.
+//! The host's queue against the contract and its parameters.
 
 use chronodisk_sim::{Nanos, Op, Request};
 

@@ -35,7 +35,7 @@ pub(super) struct Memory {
     statistics: MemoryStatistics,
 }
 
-/// What happens next to the request under the number, or to one of its pieces.
+/// Next event of a request, or of one of its pieces.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The controller is done with it.
@@ -50,7 +50,7 @@ enum Event {
     Complete(u32),
 }
 
-/// What a request has on one unit at a time.
+/// A request's part on one unit at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) unit: u32,

@@ -1,23 +1,23 @@
-//! Storage of directly writable memory, kind `memory`: 3D XPoint, phase-change memory, magnetoresistive RAM.
+//! Directly writable memory, kind `memory`: 3D XPoint, phase-change memory, magnetoresistive RAM.
 //!
-//! Modelled, all of it as first come, first served stations that a request passes one after the other:
-//! - The *controller* takes a request up (one each `command-interval`) and works on it for `read-overhead` or
+//! Modelled as a series of first-come, first-served stations:
+//! - The *controller* accepts a request (one each `command-interval`) and works on it for `read-overhead` or
 //!   `write-overhead`, on any number of requests at once.
 //! - The *link* moves data to the host and from the host, each direction at a rate of its own.
 //! - The *units* hold the data: consecutive pieces of `interleave` bytes lie on consecutive units, so that a request
-//!   that is longer than a piece, or not aligned to one, occupies several. A unit serves one access at a time; an
-//!   access takes the latency of its direction, uniformly more or less by at most the variation (drawn from a stream
-//!   of its own), and the time of its bytes at the unit's rate. Nothing is erased and nothing has to be moved.
+//!   that is longer than a piece, or not aligned to one, occupies several. A unit serves one access at a time. An
+//!   access takes the latency of its direction, varied uniformly by at most the variation (drawn from a stream of its
+//!   own), and the time of its bytes at the unit's rate. Nothing is erased or moved.
 //! - With a *write buffer*, a write is complete once its data are in the buffer, which keeps them without power; they
-//!   leave it when their unit has written them. What finds the buffer full waits in order of arrival.
+//!   leave it when their unit has written them. Writes that find the buffer full wait in order of arrival.
 //!
 //! A read passes controller, units, link; each piece crosses the link as soon as its unit has it. A write passes
 //! controller, link, buffer if there is one, units. Operations without data cost the controller's time alone: a flush
-//! because what is complete is safe, a discard and a write-zeroes because they change a map, not the medium.
+//! because completed writes are safe, a discard and a write-zeroes because they change a map, not the medium.
 //!
 //! Not modelled: wear levelling and its moves, error correction that fails, thermal throttling, a preference of reads
-//! over writes, reads that are served out of the write buffer, limits of the host's queues. A request of more than
-//! 1,024 pieces is served in larger ones that keep the units as busy, so that events per request are bounded.
+//! over writes, reads from the write buffer, limits of the host's queues. A request of more than 1,024 pieces is served
+//! in larger ones that keep the units as busy, so that events per request are bounded.
 
 mod device;
 #[cfg(test)]
@@ -37,7 +37,7 @@ use device::Memory;
 /// Most units that a device may have; some hundreds of dies are in the largest modules.
 const MAX_UNITS: u32 = 4_096;
 
-/// What a direction costs.
+/// Costs of a direction.
 #[derive(Clone, Debug)]
 struct Direction {
     /// The controller's work on a request.

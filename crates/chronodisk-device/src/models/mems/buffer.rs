@@ -1,4 +1,4 @@
-//! The buffer: a few ranges of blocks, the least recently used of which makes room.
+//! The buffer: a few ranges of blocks with LRU eviction.
 
 /// Ranges that a read needs no sled for.
 #[derive(Clone, Debug)]

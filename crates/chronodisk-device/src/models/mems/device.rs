@@ -12,7 +12,7 @@ use super::seek::{Femtos, Mechanics, Position};
 use super::statistics::MemsStatistics;
 use crate::{DeviceInfo, DeviceModel, Probe};
 
-/// What never changes.
+/// Immutable parts.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) geometry: Geometry,
@@ -63,8 +63,7 @@ pub(super) struct Mems {
     now: Nanos,
     /// The inner instant of the last event or arrival.
     clock: Femtos,
-    /// What telling the last completion in whole nanoseconds took from its inner instant; the next arrivals get it
-    /// back.
+    /// Rounding error of the last completion, carried over to later arrivals.
     carry: i64,
     jobs: Jobs,
     /// Requests in their command overhead, in order.
@@ -152,7 +151,7 @@ struct Transfer {
     to: u64,
 }
 
-/// What happens next.
+/// Next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrival,
@@ -184,7 +183,7 @@ impl Mems {
         }
     }
 
-    /// The next inner event; those of one instant in the order of [`Event`]'s variants.
+    /// The next internal event; those at one instant in the order of [`Event`]'s variants.
     fn next(&self) -> Option<(Femtos, Event)> {
         let mut first: Option<(Femtos, Event)> = self.arriving.front().map(|&(at, _)| (at, Event::Arrival));
         let mut consider = |at: Femtos, event: Event| {
@@ -283,7 +282,8 @@ impl Mems {
         let place = parts.geometry.place(job.medium % parts.geometry.blocks());
         let row_end = job.end.min(job.medium + u64::from(place.blocks));
         let here = self.bus.arrived(job, number, at, parts.bus_block);
-        // A row's pass takes what has come by now, and its first block in the hope that it comes in time.
+        // A pass over a row takes the blocks that have arrived, and its first block in any case, which is assumed to
+        // arrive in time.
         let blocks = (row_end.min(here).saturating_sub(job.medium)).max(1) as u32;
         let seek = parts.mechanics.seek(sled.position, &place);
         self.statistics.seek(&seek);
@@ -306,7 +306,7 @@ impl Mems {
         let (servo_bits, sector_bits) = (parts.geometry.servo_bits, parts.geometry.sector_bits);
         if self.bus.arrived(job, number, at, parts.bus_block) <= job.medium {
             self.statistics.vain_passes += 1;
-            // Without servo bursts, the sled passes the row: what it does for nothing must take time.
+            // Without servo bursts the sled passes the row, so that idle sweeping takes time.
             let (bits, time) = if servo_bits == 0 { (sector_bits, parts.row) } else { (servo_bits, parts.servo) };
             sled.position.y += direction * bits;
             sled.state = State::Passing { until: at + time };
@@ -358,7 +358,7 @@ impl Mems {
         }
     }
 
-    /// All that can cross now: a write as a whole, of a read what has been read.
+    /// Blocks that can cross now: all of a write, of a read those that have been read.
     fn transfer(&mut self, number: u32, at: Femtos) {
         let job = &self.jobs.slots[number as usize];
         let to = if job.op == Op::Read { job.medium } else { job.end };

@@ -27,7 +27,7 @@ pub(crate) struct Geometry {
     pub(super) sector_bits: i32,
 }
 
-/// A row and what is left of it from a block on.
+/// The part of a row from a block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowSegment {
     /// Cylinder, as an offset from the middle.
@@ -71,7 +71,7 @@ impl Geometry {
         u64::from(self.columns) * u64::from(self.rows) * u64::from(self.blocks_per_row)
     }
 
-    /// Half of what the rows with a servo burst at either end take.
+    /// Half the height of the rows with a servo burst at either end.
     fn middle(&self) -> i32 {
         (self.rows as i32 * (self.servo_bits + self.sector_bits) + self.servo_bits) / 2
     }

@@ -1,32 +1,32 @@
-//! A storage device whose medium is a spring-mounted sled over an array of probe tips, kind `mems`: Griffin, Schlosser,
-//! Ganger and Nagle, "Modeling and Performance of MEMS-Based Storage Devices" (SIGMETRICS 2000) and "Operating System
-//! Management of MEMS-Based Storage Devices" (OSDI 2000).
+//! A storage device with a spring-mounted sled as its medium over an array of probe tips, kind `mems`: Griffin,
+//! Schlosser, Ganger and Nagle, "Modeling and Performance of MEMS-Based Storage Devices" (SIGMETRICS 2000) and
+//! "Operating System Management of MEMS-Based Storage Devices" (OSDI 2000).
 //!
-//! Modelled, a request at a time for each sled, in order of arrival:
-//! 1. Each request spends `command-overhead` in the controller, whatever else goes on.
+//! Modelled, one request at a time for each sled, in order of arrival:
+//! 1. Each request spends `command-overhead` in the controller, concurrently with everything else.
 //! 2. The sled seeks in X and Y at the same time: accelerates, brakes, settles in X, turns round in Y where it must,
-//!    with or against its springs (`seek.rs`). A bidirectional device reads a row from whichever side is reached first.
-//! 3. The tips pass a servo burst and the sectors of one row of blocks at the speed of access (`geometry.rs`); a row
-//!    that follows in the same direction needs no seek.
-//! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time: what has been read crosses while the
-//!    sled goes on; a write begins to seek at once and writes, at each pass over a row, the blocks that had come when
-//!    it set out for it, at least the first.
+//!   with or against its springs (`seek.rs`). A bidirectional device reads a row from the side that it reaches first.
+//! 3. The tips pass a servo burst and the sectors of one row of blocks at the access speed (`geometry.rs`); a row that
+//!   follows in the same direction needs no seek.
+//! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time. Blocks that were read cross while the
+//!   sled continues. A write starts its seek at once. On each pass over a row it writes the blocks that had arrived
+//!   when the sled set out for it, at least the first.
 //! 5. A write completes `write-acknowledgement` after its last row, a read when its last block has crossed.
 //!
-//! A sled that nothing waits for sweeps on. After `park-after` it is parked in the middle, and the next request waits
-//! for `startup`; so does the first. `idle-sweep` says where a sweeping sled is found:
-//! - `"end-to-end"`: where the speed of access and the turns at both ends bring it.
-//! - `"scattered"`: as in DiskSim 4.0, whose formula for the duration of a sweep adds seconds to an integer quotient
-//!   that is mostly zero and is then compared with milliseconds. A sweep takes some tens of nanoseconds and the sled is
-//!   found practically anywhere. Published figures for G1 and G2 contain this.
+//! An idle sled keeps sweeping. After `park-after` it is parked in the middle, and the next request waits for
+//! `startup`; so does the first. `idle-sweep` sets the position of a sweeping sled:
+//! - `"end-to-end"`: computed from the access speed and the turns at both ends.
+//! - `"scattered"`: as in DiskSim 4.0, which computes the duration of a sweep by adding seconds to an integer quotient
+//!   that is mostly zero, and compares it with milliseconds. A sweep takes some tens of nanoseconds, so the sled is
+//!   practically at a random position. Published figures for G1 and G2 contain this.
 //!
-//! `buffer-segments` ranges of blocks that were read or written stay in the device; a read that lies in one of them
-//! only crosses the bus. A flush costs the overhead, since completed writes are on the medium.
+//! `buffer-segments` ranges of read or written blocks stay in the device; a read inside one of them only crosses the
+//! bus. A flush costs the overhead, since completed writes are on the medium.
 //!
-//! Not modelled: prefetching (DiskSim 4.0 has the parameter and does nothing with it), reordering of requests, energy,
-//! bad tips. Seeks are computed with floating point, of the kind that is the same everywhere (see `seek.rs`); time is
-//! in femtoseconds inside. A completion is told at the nearest nanosecond, and what that took or gave is given back to
-//! the arrivals that follow, so that a closed loop keeps the inner time.
+//! Not modelled: prefetching (DiskSim 4.0 has the parameter and ignores it), reordering of requests, energy, bad tips.
+//! Seeks are computed in floating point, in a way that gives the same results on every machine (see `seek.rs`);
+//! internal time is in femtoseconds. A completion is reported at the nearest nanosecond. The rounding error is carried
+//! over to later arrivals, so that a closed loop keeps the internal time.
 
 mod buffer;
 mod device;
@@ -91,7 +91,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     Ok(Blueprint::new(move |_info| memory_bytes, make).at_most(capacity_bytes))
 }
 
-/// What a device keeps about each sled.
+/// State per sled, in bytes.
 const SLED_BYTES: u64 = 512;
 
 /// More than any device has; each is looked at for each read.
@@ -101,7 +101,7 @@ fn nanos(time: Nanos) -> Femtos {
     Femtos::from(time.as_nanos()) * FEMTOS_PER_NANO
 }
 
-/// The sleds and what is on them.
+/// The sleds and their layout.
 struct Medium {
     sleds: u32,
     /// Lengths in nm.
@@ -159,7 +159,7 @@ impl Medium {
 /// Keeps positions far from the limits of 32 bits.
 const MOST_BITS: u64 = 10_000_000;
 
-/// What moves the sleds.
+/// The sleds' actuators and springs.
 struct Motion {
     acceleration_x: Acceleration,
     acceleration_y: Acceleration,

@@ -1,27 +1,27 @@
-//! How long the sled needs to get somewhere.
+//! Seek times of the sled.
 //!
-//! In X the sled starts and ends at rest; in Y it starts and ends at the speed at which the tips read. The actuators
-//! push with a constant force, first with the movement, then against it; the springs pull to the middle with a force
-//! that grows to the share `spring` of the actuators' at the ends. A sled that ends in the other direction, or that has
-//! passed its target, turns round, for which the force is taken as constant (Griffin et al., "Modeling and Performance
-//! of MEMS-Based Storage Devices", SIGMETRICS 2000, section 3).
+//! In X the sled starts and ends at rest; in Y it starts and ends at the access speed. The actuators push with a
+//! constant force, first with the movement, then against it. The springs pull to the middle with a force that grows to
+//! the share `spring` of the actuators' at the ends. A sled that ends in the other direction, or that has passed its
+//! target, turns round at constant force (Griffin et al., "Modeling and Performance of MEMS-Based Storage Devices",
+//! SIGMETRICS 2000, section 3).
 //!
-//! The movement between is solved as that paper's simulator does, so that results can be compared: each of the two
-//! phases is cut into eight chunks of constant force, and eight switch points are tried, each four to five per cent of
-//! the distance from the one before towards the phase with less speed; the one at which both phases have the most alike
-//! speeds wins. Three peculiarities of the simulator belong to its published figures and are kept: eight tries do not
-//! converge, a chunk over the middle takes the springs to act as in its larger half whichever way the actuators push,
-//! and the second phase's chunks have the force of the chunk before.
+//! The movement between is solved as in that paper's simulator, so that results can be compared. Each of the two phases
+//! is cut into eight chunks of constant force, and eight switch points are tried, each four to five per cent of the
+//! distance from the previous one towards the slower phase. The one at which both phases have the most similar speeds
+//! wins. Three peculiarities of the simulator are part of its published figures and are kept: eight tries do not
+//! converge; a chunk over the middle takes the springs as in its larger half for either push of the actuators; and the
+//! second phase's chunks have the force of the previous chunk.
 //!
-//! Floating point here is additions, subtractions, multiplications, divisions and square roots only, which IEEE 754
-//! rounds in one way, and Rust neither fuses nor reorders them: the results are the same on every machine.
+//! Floating point here uses additions, subtractions, multiplications, divisions and square roots only. IEEE 754 defines
+//! their rounding, and Rust neither fuses nor reorders them, so the results are the same on every machine.
 
 use super::geometry::RowSegment;
 
 /// Femtoseconds, the model's inner unit of time.
 pub(super) type Femtos = u128;
 
-/// What moves the sled along one axis.
+/// Forces along one axis.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     /// Acceleration by the actuators alone, in nm/s².

@@ -1,4 +1,4 @@
-//! What a MEMS device tells about itself.
+//! Statistics of a MEMS device.
 
 use chronodisk_sim::{Op, Request};
 

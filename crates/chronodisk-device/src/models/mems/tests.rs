@@ -1,4 +1,4 @@
-//! The MEMS device against the contract and against what can be computed by hand.
+//! The MEMS device against the contract and against manual computations.
 
 use chronodisk_sim::{Nanos, Op, Request};
 
@@ -62,7 +62,7 @@ fn without_load_a_read_costs_the_longer_seek_and_its_rows() {
     about(complete(sled.as_mut(), read(1, middle, 1)), 10_000);
     // The row that follows in that direction needs no seek; a hundred of them pass in 1 ms.
     about(complete(sled.as_mut(), read(2, middle - 2, 1)), 10_000);
-    // 25 µm in X: t = 2·√(d/a) = 316.2 µs, longer than what Y needs.
+    // 25 µm in X: t = 2·√(d/a) = 316.2 µs, longer than the movement in Y.
     let mut sled = plain(&[]);
     about(complete(sled.as_mut(), read(3, middle + 250 * 600, 1)), 316_228 + 10_000);
     // The same with settling: 1/(2π·1 kHz) = 159.155 µs a time constant.

@@ -19,7 +19,7 @@ pub(super) struct Cleaning {
 enum Stage {
     /// Reading the band where it is.
     ReadBand,
-    /// Reading what the cache has of it.
+    /// Reading the band's blocks in the cache.
     ReadCache,
     /// Writing the whole to the scratch area.
     WriteScratch,
@@ -27,7 +27,7 @@ enum Stage {
     WriteBand,
 }
 
-/// What the disk is asked for a step.
+/// The disk's request for a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) write: bool,
@@ -82,7 +82,7 @@ impl Cleaning {
         step
     }
 
-    /// What was not written again meanwhile is at its place.
+    /// Blocks that were not overwritten meanwhile are at their places.
     fn finish(&self, layout: &Layout, log: &mut Log) {
         log.forget(self.first, self.first + layout.band_blocks, self.head);
     }

@@ -121,7 +121,7 @@ impl Log {
         (first, blocks)
     }
 
-    /// Moves the tail over what is no longer in use and returns the oldest address that is.
+    /// Moves the tail over unused entries and returns the oldest address in use.
     pub(super) fn oldest(&mut self) -> Option<u64> {
         while self.first_extent < self.next_extent {
             let slot = self.first_extent % self.layout.entries;

@@ -49,7 +49,7 @@ use crate::{BuildOptions, DeviceInfo, DeviceModel, footprint};
 use log::Log;
 use policy::Shingled;
 
-/// Where what is on the disk below, in logical blocks of the device.
+/// Layout on the disk below, in logical blocks of the device.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     /// Sectors of 512 bytes in a block.
@@ -139,7 +139,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     if cache > LARGEST_CACHE_BYTES {
         return Err(fields.error_at("cache", format!("expected at most {}", Bytes(LARGEST_CACHE_BYTES))));
     }
-    // Counted in the largest blocks, so that it holds whatever the logical block is.
+    // Counted in the largest blocks, so that it is valid for any logical block.
     let capacity_bytes = sizes.layout(LARGEST_BLOCK_BYTES).map_or(0, |layout| layout.bands) * band;
     if capacity_bytes == 0 {
         let disk = Bytes(sizes.disk);

@@ -1,4 +1,4 @@
-//! What becomes of the host's requests, and when cleaning goes on.
+//! Handling of the host's requests, and the conditions for cleaning.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct Host {
     status: Status,
 }
 
-/// A write, or what is left of it, within one band.
+/// A write, or its rest, within one band.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     request: Request,
@@ -48,7 +48,7 @@ struct Part {
     blocks: u64,
 }
 
-/// What is known of the host's writing.
+/// State of the host's sequential writing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// The block after the last write.
@@ -130,7 +130,7 @@ impl Shingled {
         self.statistics.waits += u64::from(!self.waiting.is_empty());
     }
 
-    /// Sends what has room; if something has none, cleaning makes it.
+    /// Sends writes that have room; cleaning makes room for others.
     fn admit(&mut self, context: &mut Context<'_>) {
         while let Some(&part) = self.waiting.front() {
             if !self.has_place(&part) {
@@ -227,7 +227,7 @@ impl Shingled {
         }
     }
 
-    /// After a step: on with it, unless the host is there and nobody waits for room.
+    /// Continues cleaning after a step, unless the host is active and no write waits for room.
     fn go_on_cleaning(&mut self, context: &mut Context<'_>) {
         let idle = self.outstanding == 0 && context.now() >= self.idle_since.saturating_add(self.layout.clean_after);
         if idle || !self.waiting.is_empty() {

@@ -1,4 +1,4 @@
-//! The shingled disk against the contract and against what it must cost.
+//! The shingled disk against the contract and its expected costs.
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 

@@ -9,7 +9,7 @@ use crate::{DeviceInfo, DeviceModel};
 
 /// A device with a flash translation layer whose state can be kept.
 pub(crate) trait FlashDrive: Send + Sync {
-    /// What its translation layer is told, for a device of this capacity.
+    /// Parameters of its translation layer for a device of this capacity.
     fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters>;
 
     /// Most memory that a device with these properties takes, in bytes.
@@ -34,11 +34,11 @@ impl FlashState {
         self.fingerprint
     }
 
-    /// Hands out its bytes in order, as [`Profile::read_state`](crate::Profile::read_state) takes them, in pieces of at
+    /// Passes its bytes to `sink` in order, for [`Profile::read_state`](crate::Profile::read_state), in pieces of at
     /// most a mebibyte.
     ///
     /// # Errors
-    /// What `sink` says.
+    /// Those of `sink`.
     pub fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         Resting::of(self.ftl.clone()).write(self.device, sink)
     }
@@ -61,7 +61,7 @@ impl FlashState {
         aged.map(|(ftl, report)| (FlashState { ftl, device, fingerprint: 0 }, report))
     }
 
-    /// Reads what [`write`](Self::write) wrote of such a drive.
+    /// Reads a state of such a drive from the bytes of [`write`](Self::write).
     pub(crate) fn read(
         drive: &dyn FlashDrive,
         info: &DeviceInfo,
@@ -73,12 +73,12 @@ impl FlashState {
         Ok(FlashState { ftl: Ftl::from_resting(resting, seed)?, device, fingerprint })
     }
 
-    /// What stands for the profile and capacity that it is of.
+    /// Identifier of its profile and capacity.
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
 
-    /// Whether its flash and translation layer are those of such a drive.
+    /// Returns whether its flash and translation layer equal the drive's.
     pub(crate) fn fits(&self, drive: &dyn FlashDrive, info: &DeviceInfo) -> bool {
         *drive.translation(info) == *self.ftl.parameters()
     }

@@ -1,11 +1,11 @@
-//! The write buffer: units that the host has written and flash does not hold yet.
+//! The write buffer: written units that are not yet in flash.
 //!
-//! A unit takes a place from the time on when its data may cross the link until its program has ended. The units that
-//! wait for a program are in a line in the order in which they came; one that is written again there is merged, one
-//! whose program is under way gets another place.
+//! A unit occupies a place from the instant at which its data may cross the link until its program has ended. Units
+//! waiting for a program form a FIFO. A unit overwritten there is merged; one with its program in progress gets a
+//! second place.
 //!
-//! A place is free as soon as its program has ended or, in a ring, when those of all units before it have ended too:
-//! one slow program then holds back what others have done, and a burst is let in when it ends.
+//! A place is freed when its program ends. In a ring it is freed once all earlier units' programs have ended too: one
+//! slow program then holds finished places back, and their release admits a burst.
 
 use std::ops::Range;
 
@@ -143,7 +143,7 @@ impl Buffer {
         self.held
     }
 
-    /// A number after those of all entries so far.
+    /// A number after all entries so far.
     pub(super) fn order(&self) -> u64 {
         self.next_order
     }
@@ -197,7 +197,7 @@ impl Buffer {
                 self.free += 1;
                 return;
             }
-            // What is being programmed is no longer what is read.
+            // Units being programmed are no longer found by reads.
             self.unchain(before);
         }
         let number = self.unused;

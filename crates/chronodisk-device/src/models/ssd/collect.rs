@@ -1,9 +1,9 @@
-//! The collector's work in time: the translation layer says what is to be moved, the flash takes its time for it.
+//! The collector's work in time: the translation layer chooses the units to move, and the flash takes its time.
 //!
-//! A superpage's worth of units at a time: they are read, row by row, appended, and programmed when a superpage is
-//! complete. While two programs of the collector are under way in a die, no more is read there. What is being moved is
-//! in the controller's memory until its program has ended, and is read from there. The victim is erased when its last
-//! unit has been appended elsewhere; that a loss of power then needs the controller's memory is the drive's affair.
+//! Units move a superpage at a time: they are read row by row, appended, and programmed when a superpage is complete.
+//! While two programs of the collector are in progress in a die, it reads no more there. Moving units stay in the
+//! controller's memory, readable, until their program has ended. The victim is erased when its last unit has been
+//! appended elsewhere. A loss of power in between is not modelled.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::geometry::{DieIndex, Slot};
 use super::pool::NONE;
 use super::read::RowRead;
 
-/// What goes on in a die.
+/// State of a die's collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collector {
     stage: Stage,
@@ -81,7 +81,7 @@ impl Ssd {
         collector.in_memory[..collector.in_memory_len as usize].contains(&first)
     }
 
-    /// Goes on with what a die's collector does, if it has to do something.
+    /// Continues a die's collection if there is work.
     pub(super) fn collect(&mut self, die: DieIndex) {
         let urgency = self.ftl.urgency(die);
         self.flash.set_urgent(die, urgency == Urgency::Urgent);
@@ -181,7 +181,7 @@ impl Ssd {
         }
     }
 
-    /// A logical block is written as a whole; what it replaces is collected next.
+    /// A logical block is written completely; the superblocks that it replaces are collected next.
     fn end_merge(&mut self, die: DieIndex) {
         let completed = self.ftl.end_merge(die);
         self.collectors[die as usize].stage = Stage::None;

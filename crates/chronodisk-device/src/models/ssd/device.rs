@@ -54,19 +54,19 @@ pub(crate) struct Ssd {
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
     pub(super) statistics: SsdStatistics,
-    /// What the last event has brought; empty between events.
+    /// Results of the last event; empty between events.
     pub(super) done: Vec<Done<Owner>>,
     pub(super) scratch: Vec<Move>,
 }
 
-/// Whom a transaction of the flash is for.
+/// Owner of a transaction of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A read of the host.
     Read(u32),
     /// A write of the host that has to know the rest of a unit first.
     Modify(u32),
-    /// A part of the mapping table, by its place among those that are being read.
+    /// A part of the mapping table, by its index among the current reads.
     Mapping(u32),
     /// Data that are read ahead, by stream and place in it.
     Ahead { stream: u32, place: u32 },
@@ -222,7 +222,7 @@ impl Ssd {
         }
     }
 
-    /// The flash has done something for somebody.
+    /// The flash has finished a transaction.
     fn flash_done(&mut self, done: Done<Owner>) {
         match done.owner {
             Owner::Read(command) => self.read_done(command, &done),

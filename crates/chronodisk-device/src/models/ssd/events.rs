@@ -1,4 +1,4 @@
-//! What is to happen in the drive, in order of time.
+//! Future events of the drive, in order of time.
 
 use chronodisk_sim::EventQueue;
 
@@ -13,17 +13,17 @@ pub(crate) enum Event {
     Arrived { command: u32, units: u32 },
     /// A command is answered.
     Completed(u32),
-    /// A die's array operation ends, if it is still that of this generation.
+    /// A die's array operation ends, unless its generation has changed.
     Array { die: u32, generation: u32 },
     /// A page of a program has crossed the bus.
     PageIn { die: u32 },
     /// A die whose data have crossed the bus can take another command.
     DieFree { die: u32 },
-    /// A die has suspended what it did.
+    /// A die has suspended its operation.
     Suspended { die: u32 },
     /// A bus over which nothing is to pass any more, where commands wait for that.
     BusFree { channel: u32 },
 }
 
-/// The events to come; those of one instant in the order in which they were planned.
+/// Future events; those at one instant in the order of scheduling.
 pub(crate) type Events = EventQueue<Event>;

@@ -13,9 +13,9 @@ use super::pool::{NONE, Pool};
 pub(super) struct Command {
     pub(super) request: Request,
     pub(super) arrived: Nanos,
-    /// What has to be done before the next stage: transactions, or entries of the buffer that a flush waits for.
+    /// Pending work before the next stage: transactions, or entries of the buffer that a flush waits for.
     pub(super) pending: u32,
-    /// When the last of what is done so far is over.
+    /// End of the latest work so far.
     pub(super) latest: Nanos,
     /// The units that it touches: the next to be admitted, and the one after the last.
     pub(super) next_unit: u32,
@@ -214,7 +214,7 @@ impl Front {
         begun + length
     }
 
-    /// What bytes take on the link.
+    /// Time of `bytes` on the link.
     pub(super) fn length_on_link(&self, bytes: u64) -> Nanos {
         let parameters = &self.parameters;
         let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
@@ -240,7 +240,7 @@ impl Front {
         self.waits
     }
 
-    /// What the link was busy for in each direction, and the output stage.
+    /// Busy time of the link in each direction, and of the output stage.
     pub(super) fn busy_ns(&self) -> ([u64; 2], u64) {
         ([0, 1].map(|link: usize| self.links[link].busy().as_nanos()), self.output.busy().as_nanos())
     }

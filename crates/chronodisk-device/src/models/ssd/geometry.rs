@@ -65,7 +65,7 @@ pub(crate) struct Geometry {
     pub(crate) page_bytes: u32,
     /// Bytes of a unit, the grain of the mapping.
     pub(crate) unit_bytes: u32,
-    /// What the cells hold.
+    /// Bits per cell.
     pub(crate) cells: CellKind,
     /// Pages of a plane that one program command writes: all of a word line, or one.
     pub(crate) one_shot_pages: u32,

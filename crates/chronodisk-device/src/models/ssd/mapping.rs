@@ -9,12 +9,12 @@ use super::ftl::{Mapping, Stream, Unit};
 use super::pool::{NONE, Pool};
 use super::read::RowRead;
 
-/// Parts of the mapping table that are being read, and who waits for each.
+/// Reads of parts of the mapping table, with their waiting requests.
 #[derive(Clone, Debug)]
 pub(super) struct MappingReads {
     reads: Pool<Reading>,
     waiters: Pool<Waiter>,
-    /// Places of those that are being read.
+    /// Indices of the current reads.
     active: Vec<u32>,
     /// Parts that are to be written when a die has room for them.
     unwritten: Vec<Unit>,

@@ -1,4 +1,4 @@
-//! A flash drive, kind `ssd`: `docs/ssd.md` says what is modelled and by which formulae, with the keys of a profile.
+//! A flash drive, kind `ssd`. `docs/ssd.md` describes the model, its formulae and the keys of a profile.
 //!
 //! ```text
 //!  host ─► front: queues, link, processors ─► mapping, write buffer, reading ahead ─► translation layer: where
@@ -6,9 +6,9 @@
 //!                                                      └──────────► flash: dies, buses ◄─┘ collector
 //! ```
 //!
-//! `device.rs` joins the parts and moves on from event to event; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs`
-//! and `collect.rs` say what follows from each. Nothing is allocated for a request once as many have been in the drive
-//! as ever are.
+//! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs` and
+//! `collect.rs` handle their consequences. No request allocates memory once the number of requests in the drive has
+//! reached its maximum.
 
 mod aged;
 mod buffer;

@@ -1,4 +1,4 @@
-//! What a profile says about a drive.
+//! Parameters of a drive in its profile.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl SsdParameters {
     }
 }
 
-/// What the array of a die takes.
+/// Durations in the array of a die.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayTimes {
     /// A read of more than `small_bytes` of a page, by the page's place in its word line.
@@ -41,10 +41,10 @@ pub(crate) struct ArrayTimes {
     pub(crate) read_variation: Nanos,
     /// Whether a page is brought over the bus as a whole, however little of it is wanted.
     pub(crate) whole_pages: bool,
-    /// Word lines of a million that need another attempt to be read, and what that takes.
+    /// Word lines per million that need a second read attempt, and its duration.
     pub(crate) retries_per_million: u32,
     pub(crate) retry: Nanos,
-    /// A program, by the page's place in its word line; the first is that of a whole word line.
+    /// Program times by the page's place in its word line. The first is also that of a whole word line.
     pub(crate) program: [Nanos; 4],
     /// Most that a program's time is off to either side, as with reads.
     pub(crate) program_variation: Nanos,
@@ -53,10 +53,10 @@ pub(crate) struct ArrayTimes {
     pub(crate) slc: SlcTimes,
 }
 
-/// What the array takes where a cell has one bit; as long to erase as elsewhere.
+/// Durations in the array with one bit per cell. Erases take as long as elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SlcTimes {
-    /// A read, off by what the word line's own speed is.
+    /// A read, before the word line's own variation.
     pub(crate) read: Nanos,
     /// A program of a page in each plane.
     pub(crate) program: Nanos,
@@ -78,26 +78,26 @@ pub(crate) struct FrontParameters {
     /// Bytes per second of the link, in each direction or, if half-duplex, in all.
     pub(crate) link_rate: u64,
     pub(crate) half_duplex: bool,
-    /// Most data bytes of a packet, and what each packet has besides.
+    /// Most data bytes of a packet, and its overhead.
     pub(crate) packet_bytes: u32,
     pub(crate) packet_overhead_bytes: u32,
     /// Whether a read's data cross the link only when all of them are there.
     pub(crate) whole_reads: bool,
     /// Processors that understand commands, one each at a time.
     pub(crate) processors: u32,
-    /// What a processor is busy with a read, a write, and each mapping unit of either.
+    /// Processor time of a read, of a write, and of each mapping unit of either.
     pub(crate) read_processing: Nanos,
     pub(crate) write_processing: Nanos,
     pub(crate) unit_processing: Nanos,
-    /// What the stage between the flash's buses and the link is busy with a read, and with each mapping unit of it.
+    /// Time in the output stage between the flash's buses and the link: per read, and per mapping unit.
     pub(crate) output_command: Nanos,
     pub(crate) output_unit: Nanos,
     /// Whether data from the controller's memory pass the stage, too.
     pub(crate) output_memory: bool,
-    /// What reads and writes take besides, however many there are; flushes and discards take what a write does.
+    /// Additional latency of reads and of writes, at any concurrency. Flushes and discards have a write's.
     pub(crate) read_latency: Nanos,
     pub(crate) write_latency: Nanos,
-    /// Mean of what a write takes besides at random, exponentially distributed; other writes are not held up.
+    /// Mean of a write's additional random latency, exponentially distributed. It does not delay other writes.
     pub(crate) write_jitter: Nanos,
 }
 
@@ -108,9 +108,9 @@ pub(crate) struct BufferParameters {
     pub(crate) units: u32,
     /// Whether it is a ring, whose places become free in the order in which they were taken.
     pub(crate) in_order: bool,
-    /// What a unit takes from the link into the buffer.
+    /// Time of a unit from the link into the buffer.
     pub(crate) write_unit: Nanos,
-    /// What a read of something in the controller's memory takes before the link.
+    /// Time of a read from the controller's memory, before the link.
     pub(crate) read_hit: Nanos,
     /// Whether the buffer's contents survive a loss of power: a flush has nothing to do then.
     pub(crate) protected: bool,
@@ -131,7 +131,7 @@ pub(crate) struct ReadAheadParameters {
     pub(crate) units: u32,
 }
 
-/// What a read of a unit costs that was never written, or was trimmed.
+/// Cost of reading a unit that was never written, or was trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnwrittenRead {
     /// As if the drive had been written once from beginning to end.

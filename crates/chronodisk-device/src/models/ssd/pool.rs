@@ -1,6 +1,6 @@
 //! Small records by number, in one piece of memory, whose numbers are used again.
 
-/// Records of which some are in use; it stops allocating when it has held as many as it ever will at once.
+/// Records with reusable slots. It allocates no memory once it has reached its maximum number of records.
 #[derive(Clone, Debug)]
 pub(super) struct Pool<T> {
     records: Vec<T>,
@@ -24,7 +24,7 @@ impl<T: Copy> Pool<T> {
         self.records.len() as u32 - 1
     }
 
-    /// Takes a record out, whose number somebody else may get.
+    /// Removes a record; its number may be reused.
     pub(super) fn remove(&mut self, number: u32) -> T {
         self.free.push(number);
         self.records[number as usize]

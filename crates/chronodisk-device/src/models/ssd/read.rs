@@ -1,4 +1,4 @@
-//! Reads: what comes from the controller's memory, what from flash, and how it gets to the host.
+//! Reads: units from the controller's memory, units from flash, and their way to the host.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::geometry::Slot;
 use super::parameters::UnwrittenRead;
 use super::read_ahead::Ahead;
 
-/// Units that one read command of a die brings: those of one page number in its planes.
+/// Units of one read command of a die: the pages of one number in its planes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowRead {
     /// The row, a superblock's page of all planes.
@@ -33,7 +33,7 @@ pub(super) enum UnitLocation {
 /// Where a part of a read comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The controller's memory: the write buffer, or what was read ahead.
+    /// The controller's memory: the write buffer, or read-ahead data.
     Memory,
     /// The flash, for this command.
     Flash,
@@ -127,8 +127,8 @@ impl Ssd {
         }
     }
 
-    /// What the array takes to read a page: by its place in the word line, how much of it is wanted, and the word
-    /// line's own speed, which never changes.
+    /// Time of the array to read a page, by its place in the word line, the length read, and the word line's fixed
+    /// variation.
     fn read_time(&self, superblock: u32, page: u32, bytes: u32) -> Nanos {
         let arrays = &self.parameters.arrays;
         let bits = self.parameters.geometry().cells.pages_per_word_line();

@@ -1,8 +1,8 @@
-//! Reading ahead of sequential reads into the controller's memory.
+//! Read-ahead of sequential reads into the controller's memory.
 //!
-//! A read that begins where one before it ended goes on with its stream. After some of these, the drive keeps reading
-//! ahead of the stream, a chunk of the planes of a die at a time, at lower priority than what is asked for. A read that
-//! finds its data there needs no flash; one that finds them coming waits for them.
+//! A read that begins where an earlier one ended continues its stream. After a few of these, the drive reads ahead of
+//! the stream, a chunk of a die's planes at a time, at lower priority than host reads. A read of buffered data needs no
+//! flash access; a read of data in transit waits for them.
 
 use chronodisk_sim::Nanos;
 
@@ -56,7 +56,7 @@ struct Waiter {
     next: u32,
 }
 
-/// What reading ahead has for a unit.
+/// State of a unit in the read-ahead buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// Nothing.
@@ -107,7 +107,7 @@ impl Ssd {
             ahead.chunks.extend((0..places).map(|_| empty));
             return None;
         }
-        // One that nobody goes on with is forgotten first, and none that still reads.
+        // Streams without continuation are evicted first, streams with reads in progress never.
         let idle = ahead.streams.iter_mut().enumerate().filter(|(_, stream)| stream.coming == 0);
         if let Some((index, stream)) = idle.min_by_key(|(_, stream)| (stream.hits > 0, stream.used)) {
             *stream = new;
@@ -122,7 +122,7 @@ impl Ssd {
         (stream * places + chunk % places) as usize
     }
 
-    /// What the stream has for a unit of a command; if it is coming, the command gets it later.
+    /// State of a command's unit in the stream. If it is in transit, the command gets it later.
     pub(super) fn look_ahead(&mut self, stream: u32, number: u32, unit: Unit, bytes: u32) -> Ahead {
         let chunk_number = unit / self.units_per_chunk();
         let place = self.chunk_place(stream, chunk_number);
@@ -148,7 +148,7 @@ impl Ssd {
         Ahead::Coming
     }
 
-    /// A chunk that is being read ahead is asked for: what still waits for its dies goes with what is asked for.
+    /// A chunk being read ahead is requested: its waiting transactions get the request's priority.
     fn hurry(&mut self, chunk: u32, owner: Owner) {
         let units = chunk * self.units_per_chunk()..(chunk + 1) * self.units_per_chunk();
         let mut last = None;
@@ -212,7 +212,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// A part of a chunk has left the flash; when all of it has, who waits for it gets it.
+    /// A part of a chunk has left the flash. Once the whole chunk has, its waiting commands continue.
     pub(super) fn ahead_done(&mut self, stream: u32, place: u32, done: &Done<Owner>) {
         let chunk = &mut self.read_ahead.chunks[place as usize];
         chunk.there = chunk.there.max(done.at);

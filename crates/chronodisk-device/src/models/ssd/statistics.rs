@@ -1,4 +1,4 @@
-//! What a drive tells about itself.
+//! A drive's statistics.
 
 use chronodisk_sim::{Nanos, Op, Request};
 
@@ -181,7 +181,7 @@ impl Ssd {
         sink.gauge("output-utilisation", "%", share(output, 1));
     }
 
-    /// What requests waited for, summed over all of them.
+    /// Waiting times of requests by cause, summed over all requests.
     fn tell_delays(&self, sink: &mut dyn Probe) {
         let flash = self.flash.statistics();
         let waits = self.front.waits();

@@ -505,9 +505,9 @@ impl CollectingSetUp {
         FixedPoint::new(VictimPolicy::Greedy, per_superblock, (valid - 1.0 - in_victim) / closed).write_amplification()
     }
 
-    /// Write amplification of an aged drive over some requests at depth 16 after as many others, and what the model
-    /// says to it. Under a load in time other numbers of superblocks are free than after ageing, and the others take a
-    /// while to share that out.
+    /// Write amplification of an aged drive over some requests at depth 16 after as many others, and the model's
+    /// prediction. Under load the number of free superblocks differs from that after ageing, and takes a while to
+    /// settle.
     fn run(&self, reads_percent: u64, requests: u64) -> (f64, f64) {
         let (profile, options) = (self.profile(), BuildOptions::default());
         let aged = profile.age(&options, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));

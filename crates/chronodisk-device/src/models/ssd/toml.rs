@@ -1,4 +1,4 @@
-//! Kind `ssd` in a profile: the keys, their units and what they may be.
+//! Kind `ssd` in a profile: its keys, their units and ranges.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 
 type Outcome<T> = Result<T, ProfileError>;
 
-/// Reads the profile; `capacity` was read before, and is what the host sees.
+/// Reads the profile; `capacity` was read before, and is the host's view.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
     let Bytes(capacity) = fields.positive("capacity")?;
     let mut flash = fields.table("flash")?;
@@ -325,7 +325,7 @@ fn read_read_ahead(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<ReadA
     Ok(read_ahead)
 }
 
-/// What a host is told of zones.
+/// Zone properties shown to a host.
 fn layout_of(zones: &ZoneParameters, geometry: &Geometry) -> ZoneLayout {
     let sectors = |units| u64::from(units) * u64::from(geometry.unit_bytes) / SECTOR_BYTES;
     ZoneLayout {
@@ -336,7 +336,7 @@ fn layout_of(zones: &ZoneParameters, geometry: &Geometry) -> ZoneLayout {
     }
 }
 
-/// What zones ask of the rest of the drive: begun program units stay in the buffer as long as their zones are active.
+/// Checks the drive against its zones: begun program units stay in the buffer as long as their zones are active.
 fn check_with_zones(
     fields: &Fields<'_>,
     zones: &ZoneParameters,
@@ -406,8 +406,8 @@ fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) 
         ("choices", VictimPolicy::Choices(8)),
     ];
     let policy = match allocation {
-        // Logs are merged in the order in which they were written; what holds nothing is erased first.
-        // Of zones only what holds nothing is erased.
+        // Logs are merged in the order of writing; superblocks without valid data are erased first. With zones, only
+        // superblocks without valid data are erased.
         Allocation::LogBlock { .. } | Allocation::Zones(_) => VictimPolicy::Greedy,
         Allocation::Static(_) | Allocation::Dynamic => {
             let policy = fields.choice("collector", &POLICIES)?;

@@ -35,7 +35,7 @@ impl OpenSuperpage {
 const MOST_ADMITTED: u32 = 32;
 
 impl Ssd {
-    /// A write whose mapping is known: what it covers only in part has to be read first.
+    /// A write with known mapping: its partially covered units must be read first.
     pub(super) fn write(&mut self, number: u32) {
         let request = self.commands[number].request;
         let (whole, whole_end) = self.whole_units_of(&request);
@@ -130,13 +130,13 @@ impl Ssd {
         self.admit();
     }
 
-    /// The instant, or that of the last data before these.
+    /// The instant, or the arrival of the previous data if that is later.
     fn in_order(&mut self, there: Nanos) -> Nanos {
         self.last_arrival = self.last_arrival.max(there);
         self.last_arrival
     }
 
-    /// What a write takes at random, drawn by the number of the write.
+    /// A write's random latency, drawn by the number of the write.
     fn write_jitter(&self) -> Nanos {
         let mean = self.parameters.front.write_jitter.as_nanos();
         if mean == 0 {
@@ -176,7 +176,7 @@ impl Ssd {
             }
             at = (command.next != NONE).then_some(command.next);
         }
-        // Flushes wait for what came before them, so the first is done first.
+        // Flushes cover all earlier writes, so the first one completes first.
         while answered
             && let Some(number) = self.flushes.first()
             && self.commands[number].pending == 0
@@ -189,13 +189,13 @@ impl Ssd {
     /// Whether something that waits for a program must not wait for a whole superpage.
     fn must_empty(&self) -> bool {
         match (self.flushes.first(), self.buffer.first_order()) {
-            // Entries that the last flush waits for include those that earlier ones do.
+            // The entries that the last flush waits for include those of earlier flushes.
             (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
             _ => false,
         }
     }
 
-    /// Programs what waits in the buffer, as far as there are superpages and dies for it.
+    /// Programs units from the buffer, as far as there are superpages and dies for them.
     pub(super) fn destage(&mut self) {
         if self.ftl.has_zones() {
             return self.destage_zones();
@@ -247,8 +247,8 @@ impl Ssd {
         Some(chosen)
     }
 
-    /// Appends what waits to the die's superpage until that is complete, or nothing waits that belongs there.
-    /// Whether anything was appended.
+    /// Appends units to the die's superpage until it is complete or no unit of that die waits. Returns whether any was
+    /// appended.
     fn fill(&mut self, die: DieIndex) -> bool {
         let Some(first) = self.buffer.first_unit() else { return self.pad_if_dynamic(die) };
         let mut appended = false;
@@ -349,7 +349,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// What the array takes to program a superpage: by its place in the word line, and its own speed.
+    /// Time of the array to program a superpage, by its place in the word line and its own variation.
     fn program_time(&self, superpage: Superpage, place: u32) -> Nanos {
         let arrays = &self.parameters.arrays;
         if self.ftl.is_slc(superpage.superblock) {
@@ -387,7 +387,7 @@ impl Ssd {
         self.destage();
     }
 
-    /// The host no longer needs what a request covers.
+    /// The host discards a request's range.
     pub(super) fn discard(&mut self, number: u32) {
         let request = self.commands[number].request;
         let (begin, end) = self.whole_units_of(&request);

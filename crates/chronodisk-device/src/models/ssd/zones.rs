@@ -110,7 +110,7 @@ impl Ssd {
         }
     }
 
-    /// Appends what the buffer has to the begun program units of its zones, and programs those that are complete.
+    /// Appends buffered units to the begun program units of their zones, and programs complete ones.
     pub(super) fn destage_zones(&mut self) {
         while let Some(unit) = self.buffer.first_unit() {
             let Some(appended) = self.ftl.append_to_zone(unit) else { break };

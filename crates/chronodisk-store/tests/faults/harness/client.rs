@@ -1,21 +1,20 @@
-//! A client that remembers what it was told.
+//! A client that remembers all acknowledgements.
 //!
-//! It knows for each sector which contents the sector may have now, and which it may have after the process or the
-//! power has ended. The rules:
+//! It knows each sector's possible contents now, and those after the end of the process or the power. The rules:
 //!
-//! * A write, zeroing or discard that succeeded is there now. Without a volatile cache it is there afterwards; with one
-//!   either it or anything that was possible before is.
-//! * One that failed may have had an effect on each of its sectors, or none.
-//! * A flush or an orderly end that succeeded makes what is there now what is there afterwards; one that failed
-//!   promises nothing.
-//! * After a synchronisation failed, what it might have covered is old or new, for readers too, until it is written
-//!   again.
+//! * A successful write, zeroing or discard is visible now. Without a volatile cache it is there afterwards; with one
+//! either it or any earlier possibility is.
+//! * A failed one may have changed each of its sectors, or none.
+//! * After a successful flush or orderly end the present contents are also those afterwards; a failed one promises
+//! nothing.
+//! * After a failed synchronisation the sectors that it may have covered are old or new, for readers too, until they
+//! are written again.
 
 use chronodisk_store::{Durability, FileOperation, StoreError};
 
 pub const SECTOR_BYTES: u64 = 512;
 
-/// What a sector contains: zero for zeros, or the number of the write.
+/// Content of a sector: zero for zeros, or the number of the write.
 type Value = u64;
 
 #[derive(Clone, Debug)]
@@ -98,8 +97,8 @@ impl Client {
         }
     }
 
-    /// The process has ended, or the power: what is there now is what may be there afterwards. A power cut takes what a
-    /// failed synchronisation had left in the host's memory.
+    /// The process or the power has ended: the possible contents afterwards become the present ones. A power cut drops
+    /// the data of a failed synchronisation from the host's memory.
     pub fn ended(&mut self, power_cut: bool) {
         for sector in &mut self.sectors {
             sector.now.clone_from(&sector.afterwards);
@@ -117,7 +116,7 @@ impl Client {
                 expected == contents
             });
             match found {
-                // What was read once is there, until something else may be.
+                // A value once read stays, until another one becomes possible.
                 Some(value) if !sector.lost => sector.now = vec![value],
                 Some(_) => {}
                 None => {
@@ -130,7 +129,7 @@ impl Client {
         Ok(())
     }
 
-    /// What was read is what there is: the power was cut, so it is on the disk, or the power is never cut.
+    /// Values read are on the disk: the power was cut, or it never is.
     pub fn settle(&mut self) {
         for sector in &mut self.sectors {
             sector.afterwards.clone_from(&sector.now);

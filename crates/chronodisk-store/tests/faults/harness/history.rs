@@ -37,7 +37,7 @@ pub struct Violation {
     pub text: String,
 }
 
-/// What a client sends.
+/// A client's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     SmallRandom,
@@ -172,7 +172,7 @@ impl History<'_> {
         }
     }
 
-    /// Draws what fails in this life.
+    /// Draws the faults of this life.
     fn inject(&mut self, end: End) {
         (self.hard_faults, self.space_faults, self.sync_failed) = (false, false, false);
         // Early and late: most calls of a store come with its first requests.

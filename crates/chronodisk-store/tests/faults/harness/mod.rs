@@ -1,10 +1,10 @@
 //! Histories of a store on a host that fails, and the client that judges them. Tests of other crates include this
 //! folder.
 //!
-//! Each history is drawn from a seed: a client with a shape of load works on a store of a simulated host, while calls
-//! fail, the disk is full, or the process or the power ends; then the store is opened again, and what it contains is
-//! compared with what the client was told ([`client`] has the rules). An ordinary run goes through a few seeds of each
-//! cell. More, other or single ones:
+//! Each history is drawn from a seed. A client with a shape of load works on a store of a simulated host, while calls
+//! fail, the disk is full, or the process or the power ends. Then the store is reopened, and its contents are compared
+//! with the acknowledgements ([`client`] has the rules). An ordinary run covers a few seeds of each cell. More, other
+//! or single ones:
 //!
 //! ```text
 //! CHRONODISK_FAULT_SEEDS=10000  so many seeds of each cell
@@ -39,7 +39,7 @@ pub trait Kind: Debug {
     /// Opens a device that is there.
     fn open(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError>;
 
-    /// Whether a full disk is noticed by writes at once, so that what was acknowledged can always be flushed.
+    /// Whether writes report a full disk at once, so that acknowledged writes can always be flushed.
     fn reserves_space(&self) -> bool;
 }
 

@@ -1,8 +1,8 @@
-//! The binary events of the Linux kernel's block trace, version 7 (`include/uapi/linux/blktrace_api.h`): what blktrace
-//! writes into its files for each processor, and blkparse reads.
+//! The binary events of the Linux kernel's block trace, version 7 (`include/uapi/linux/blktrace_api.h`): blktrace's
+//! files of each processor, which blkparse reads.
 //!
-//! An event has 48 bytes, of the byte order of the machine that made it, and so many more as its last field says. Files
-//! of several processors have to be merged by `blkparse -d` before, since each is sorted by itself only.
+//! An event has 48 bytes, in the byte order of the machine that made it, and the number of additional bytes in its last
+//! field. Files of several processors have to be merged by `blkparse -d` before, since each is sorted by itself only.
 
 use chronodisk_sim::{Op, RequestRecord};
 
@@ -16,7 +16,7 @@ const MAGIC: u32 = 0x6561_7400;
 const VERSION: u32 = 7;
 const EVENT_BYTES: usize = 48;
 
-/// What happened, in the low half of the field `action`.
+/// The event, in the low half of the field `action`.
 mod action {
     /// Set in addition if an event tells its control group, in the bytes that follow it.
     pub(super) const CGROUP: u32 = 1 << 8;
@@ -28,7 +28,7 @@ mod action {
     pub(super) const INSERT: u32 = 12;
 }
 
-/// Of what kind it was: bits of the high half.
+/// The event's category: bits of the high half.
 mod category {
     pub(super) const READ: u32 = 1 << 16;
     pub(super) const WRITE: u32 = 1 << 17;
@@ -171,7 +171,7 @@ impl Encoder for BlktraceEncoder {
             out.extend(what.to_le_bytes());
             out.extend(record.issuer.to_le_bytes());
             out.extend(device.to_le_bytes());
-            // Processor, error, length of what follows.
+            // Processor, error, length of the additional bytes.
             out.extend([0; 8]);
         };
         for what in [

@@ -1,11 +1,12 @@
-//! fio's I/O logs, as its documentation has them ("Trace file format") and fio 3.33 writes them.
+//! fio's I/O logs, after its documentation ("Trace file format") and the output of fio 3.33.
 //!
 //! Version 2: `FILE add|open|close` and `FILE ACTION OFFSET LENGTH`, actions `read`, `write`, `sync`, `datasync`,
-//! `trim` and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: a time stamp in
-//! microseconds since the beginning before each of them, and no `wait`. Offset and length are in bytes.
+//! `trim` and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: each line begins with a
+//! time stamp in microseconds since the beginning, and there is no `wait`. Offset and length are in bytes.
 //!
-//! fio 3.33 replays `wait` in another way than its documentation says: it sleeps until so many milliseconds have passed
-//! since it began (`iolog.c`, `read_iolog_get`). Logs of version 3 keep their times in fio, those of version 2 do not.
+//! The replay of `wait` by fio 3.33 differs from its documentation: it sleeps until that number of milliseconds has
+//! passed since it began (`iolog.c`, `read_iolog_get`). Logs of version 3 keep their times in fio, those of version 2
+//! do not.
 
 use std::io::Write;
 

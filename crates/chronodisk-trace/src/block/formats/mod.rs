@@ -19,7 +19,7 @@ use super::line::Problem;
 use super::sink::Sink;
 use super::{Format, TraceInfo};
 
-/// What knows a format's files.
+/// Decoder of a format's files.
 #[derive(Debug)]
 pub(super) enum Decoder {
     Lines(Box<dyn LineDecoder>),
@@ -34,11 +34,11 @@ pub(super) trait LineDecoder: Debug + Send {
 
 /// Makes the bytes of a format's files.
 pub(super) trait Encoder: Debug + Send {
-    /// What is before the first request.
+    /// Writes the bytes before the first request.
     fn head(&mut self, _info: &TraceInfo, _out: &mut Vec<u8>) {}
     /// Adds a request; false if the format has none of its kind.
     fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool;
-    /// What is after the last one.
+    /// Writes the bytes after the last one.
     fn tail(&mut self, _info: &TraceInfo, _out: &mut Vec<u8>) {}
 }
 
@@ -154,7 +154,7 @@ pub(super) fn unix_ns(record: &RequestRecord, info: &TraceInfo) -> u64 {
     info.origin_unix_ns.unwrap_or(0).saturating_add(record.arrival.as_nanos())
 }
 
-/// What a record took, or 0 if that is unknown.
+/// Response time of a record, or 0 if unknown.
 pub(super) fn response_ns(record: &RequestRecord) -> u64 {
     if record.is_completed() { (record.completed - record.arrival).as_nanos() } else { 0 }
 }

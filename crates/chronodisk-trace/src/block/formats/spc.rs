@@ -44,7 +44,7 @@ impl Encoder for Spc {
             _ => return false,
         };
         let ns = record.arrival.as_nanos();
-        // Six decimals are what traces have; more only where they say something.
+        // Traces have six decimals; more are written only if they are not zero.
         let fraction = match (ns % SECOND_NS, ns % 1_000) {
             (fraction, 0) => format!("{:06}", fraction / 1_000),
             (fraction, _) => format!("{fraction:09}"),

@@ -9,13 +9,13 @@ const O_APPEND: u64 = 0o2000;
 /// Modes of `fallocate` that only add: keep the size, and none.
 const FALLOC_ADDS: [u64; 2] = [0, 1];
 
-/// Follows what calls write to files of the device. It counts less rather than more: bytes whose place is not known,
-/// and those of files whose name is removed while something else still keeps them, do not count.
+/// Follows the writes to files of the device. It is a lower bound: bytes at unknown places, and bytes of removed files
+/// that are still in use, do not count.
 #[derive(Debug, Default)]
 pub(super) struct Data {
     /// Ranges with data of each file, by its path: first byte and end.
     files: BTreeMap<Vec<u8>, BTreeMap<u64, u64>>,
-    /// Where the next byte goes, by what one `open` made.
+    /// Position of the next byte, by open file description.
     offsets: BTreeMap<u64, u64>,
     appending: BTreeSet<u64>,
     present_bytes: u64,
@@ -117,7 +117,7 @@ impl Data {
         self.peak_bytes = self.peak_bytes.max(self.present_bytes);
     }
 
-    /// What is beyond a byte is no longer there.
+    /// Drops the data beyond a byte.
     fn cut(&mut self, path: &[u8], at: u64) {
         let Some(ranges) = self.files.get_mut(path) else { return };
         let beyond = ranges.split_off(&at);

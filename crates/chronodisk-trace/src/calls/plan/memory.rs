@@ -1,4 +1,4 @@
-//! Mapped files: what a replayer does about page faults, which a recorder in the guest sees.
+//! Mapped files: a replayer's actions for page faults, which a recorder in the guest sees.
 
 use chronodisk_sim::Nanos;
 
@@ -14,12 +14,12 @@ use super::{Action, Planner};
 const PROTECTION: u64 = 3;
 const PROT_READ: u64 = 1;
 const MAP_SHARED: u64 = 1;
-/// `MAP_SHARED`, `MAP_PRIVATE`, `MAP_SHARED_VALIDATE`, `MAP_POPULATE` and `MAP_NONBLOCK`: neither fixed addresses nor
-/// what says where and how large memory is.
+/// `MAP_SHARED`, `MAP_PRIVATE`, `MAP_SHARED_VALIDATE`, `MAP_POPULATE` and `MAP_NONBLOCK`, without flags for fixed
+/// addresses and for the place and size of memory.
 const FLAGS: u64 = 0x3 | 0x8000 | 0x1_0000;
 const MAP_ANONYMOUS: u64 = 0x20;
-/// Advice that changes what is read or written: `MADV_NORMAL`, `MADV_RANDOM`, `MADV_SEQUENTIAL`, `MADV_WILLNEED`,
-/// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_COLD`, `MADV_PAGEOUT`, `MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`.
+/// Advice that changes the I/O: `MADV_NORMAL`, `MADV_RANDOM`, `MADV_SEQUENTIAL`, `MADV_WILLNEED`, `MADV_DONTNEED`,
+/// `MADV_REMOVE`, `MADV_COLD`, `MADV_PAGEOUT`, `MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`.
 const ADVICE: [u64; 10] = [0, 1, 2, 3, 4, 9, 20, 21, 22, 23];
 
 /// A mapping that the replayer makes.
@@ -90,7 +90,7 @@ impl Planner<'_> {
         self.stages.changes(Resource::Mapping(mapping), at, &mut waits);
         self.stages.needed(at, &mut waits);
         let is_shared = flags & MAP_SHARED != 0;
-        // Whatever a private mapping is protected with later, its pages are the process's own.
+        // With any later protection, the pages of a private mapping are the process's own.
         let protection = if is_shared { protection & PROTECTION | PROT_READ } else { PROTECTION };
         let Some(descriptor) = self.tables.slot(life, descriptor as i32) else { return self.leave_out(index) };
         let action = Action::Map { mapping, descriptor, offset, bytes, protection, flags: flags & FLAGS };
@@ -119,7 +119,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What a call of any kind does to mappings, and the steps that remove those that nobody has any more.
+    /// Effect of a call of any kind on mappings, with the steps that remove mappings without users.
     pub(super) fn unmap(&mut self, index: usize) {
         let life = self.sequence.life_of[index];
         for mapping in self.mappings.gone() {

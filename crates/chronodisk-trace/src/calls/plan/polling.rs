@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 
 use super::{Action, Awaited, Draft, Planner};
 
-/// Fewer equal sleeps in a row may be pauses of a program that waits for nobody.
+/// Fewer equal sleeps in a row may be pauses of a program that does not wait for another.
 const LOOKS_MIN: usize = 4;
 /// So many sleeps more may come of a loop that finds out at its end: fio's sleeps once more.
 const SLEEPS_AFTER_MAX: usize = 2;
@@ -47,7 +47,7 @@ impl Planner<'_> {
         ends
     }
 
-    /// The life that ended last while the step was carried out, among those that the task may have looked for.
+    /// The last life to end during the step, among those that the task may have polled for.
     fn ended_during(&self, ends: &BTreeMap<u32, Vec<(Nanos, usize)>>, life: usize, step: usize) -> Option<usize> {
         let draft = &self.lives[life];
         let record = &self.records[draft.steps[step].record];

@@ -1,8 +1,8 @@
-//! Signals by which one task lets another go on.
+//! Signals by which one task resumes another.
 //!
-//! A signal does nothing to the device, and a replay sends none. A task that waited for one waits for the step of the
-//! task that sent it, or for the end of the child of which the kernel told it. If there is neither, a timer has sent
-//! it, and the wait is a sleep.
+//! A signal has no effect on the device, and a replay sends none. A task that waited for a signal waits for the
+//! sender's step, or for the end of the child that caused it. Without either, a timer sent the signal, and the wait is
+//! a sleep.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::super::record::CallRecord;
 use super::super::table::{Effect, signature};
 use super::{Action, Awaited, Planner};
 
-/// What stands for all tasks: a signal to a group of processes, or to every process.
+/// Stands for all tasks: a signal to a group of processes, or to every process.
 const ALL: u32 = 0;
 
-/// Calls by which a program handles signals, between the end of a wait and what it does then.
+/// Calls of a program's signal handling, between the end of a wait and its reaction.
 const HANDLING: [&str; 3] = ["rt_sigaction", "rt_sigprocmask", "rt_sigreturn"];
 
 /// When each task was last sent a signal, and by which step; and when the children of each process ended.
@@ -35,7 +35,7 @@ impl Signals {
             let Some(maker) = sequence.lives[life].maker else { continue };
             let parent = records[maker].group;
             let is_end = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Exit);
-            // Nobody is told of the end of a thread.
+            // The end of a thread is reported to no task.
             if is_end && record.group != parent {
                 ends.entry(parent).or_default().entry(record.entry).or_insert(life);
             }

@@ -1,8 +1,8 @@
 //! Reads the output of `strace -f -ttt -T -yy -o FILE`.
 //!
-//! strace prints no CPU times: they stay unknown, and the gaps between calls stand for them. Instants are those that
-//! strace printed, from the first line on. A call that a signal interrupts and that is restarted is one record. A
-//! clock that steps back is held still and counted. What strace could not print makes the trace incomplete.
+//! strace prints no CPU times. They stay unknown, and the gaps between calls replace them. Instants are strace's,
+//! relative to the first line. A call that a signal interrupts and that is restarted is one record. A clock that steps
+//! back is held and counted. Values that strace could not print make the trace incomplete.
 
 mod constants;
 mod cost;
@@ -37,7 +37,7 @@ pub struct StraceError {
     pub line: u64,
     /// Column in bytes, counted from 1.
     pub column: usize,
-    /// What was found and what was expected.
+    /// The text found and the text expected.
     pub message: String,
 }
 
@@ -52,12 +52,12 @@ impl fmt::Display for StraceError {
 
 impl std::error::Error for StraceError {}
 
-/// Reads the output of strace. `file` is its name in errors, `mount` where the device's file system was mounted,
-/// `architecture` that of the host on which strace ran.
+/// Reads the output of strace. `file` is its name in errors, `mount` the mount point of the device's file system,
+/// `architecture` the host's on which strace ran.
 ///
 /// # Errors
-/// A line that strace does not print with these options, with its place; a file without calls; a mount point below
-/// which no call used anything. An incomplete last line is no error: the trace is marked as cut short.
+/// A line that strace does not print with these options, with its place; a file without calls; a mount point without a
+/// use below it. An incomplete last line is no error: the trace is marked as cut short.
 pub fn read_strace(
     mut input: impl BufRead,
     file: &str,
@@ -245,7 +245,7 @@ impl Reader {
         self.returned(task, waiting, Some(now), shift)
     }
 
-    /// A call of which everything is known; `resumed` is the instant of a line of its own.
+    /// A complete call; `resumed` is the instant of a separate line.
     fn returned(
         &mut self,
         task: u32,

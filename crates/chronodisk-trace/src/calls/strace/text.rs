@@ -172,14 +172,14 @@ fn string_end(text: &[u8], begin: usize) -> Option<usize> {
     }
 }
 
-/// Whether a '<' begins what a descriptor stands for: it follows a digit or `AT_FDCWD`, and is no shift.
+/// Whether a '<' begins the annotation of a descriptor: it follows a digit or `AT_FDCWD`, and is no shift.
 fn is_annotation(text: &[u8], at: usize) -> bool {
     text.get(at + 1) != Some(&b'<')
         && at.checked_sub(1).is_some_and(|before| text[before].is_ascii_digit() || text[before] == b'D')
 }
 
-/// The place of the '>' that ends an annotation. strace escapes '<' and '>' of paths; those of devices are nested, and
-/// sockets have arrows.
+/// Place of the '>' that ends an annotation. strace escapes '<' and '>' in paths; annotations of devices are nested,
+/// and those of sockets have arrows.
 fn annotation_end(text: &[u8], begin: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, &byte) in text.iter().enumerate().skip(begin) {

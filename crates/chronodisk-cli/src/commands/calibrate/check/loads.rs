@@ -1,11 +1,10 @@
-//! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same
-//! code as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has
-//! generic code for these alone. So a load of SHA-256 and one of CRC32C are measured and not judged. Nor is zstd at
-//! level 15 where the two kernels have another version of it: 1.4.9 took 0.62 to 0.80 of the CPU time of 1.5.6 for
-//! these files, outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as
-//! long.
+//! Loads with CPU time in the kernel's own work: random numbers, compression, copies. A guest runs the same code as a
+//! native kernel, except where processors have instructions (AES, SHA-256, CRC32C, parity): User Mode Linux has only
+//! generic code for these. So a load of SHA-256 and one of CRC32C are measured and not judged. Neither is zstd at level
+//! 15 if the two kernels have different versions of it: 1.4.9 took 0.62 to 0.80 of the CPU time of 1.5.6 for these
+//! files, outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as long.
 //!
-//! Compared is CPU time: in the guest, its time without idle time, less that of a run that only prepares the load;
+//! CPU time is compared: in the guest, its time without idle time, less that of a run that only prepares the load;
 //! natively, that of the load's processes and of the kernel's threads, which write back and compress.
 
 use std::ffi::OsString;
@@ -22,7 +21,7 @@ use super::super::{MOUNT_POINT, guest};
 use super::median_and_range;
 use crate::output;
 
-/// A load, which works in the folder `$1` with what it prepared in the folder in memory `$2`.
+/// A load, which works in the folder `$1` with its prepared files in the folder in memory `$2`.
 pub(super) struct Load {
     pub name: &'static str,
     file_system: FileSystem,
@@ -42,7 +41,7 @@ pub(super) const NAMES: [&str; 7] =
 
 const COMPRESSIBLE: &str = "for i in $(seq 20); do seq $((i * 1000)) $((i * 1000 + 60000)) > \"$2/$i\"; done";
 const COPIES: &str = "cp \"$2\"/* \"$1\"; sync -f \"$1\"";
-/// A load of less than half a second says little: what only prepares it takes as long, and is subtracted.
+/// A load of less than half a second is not conclusive: its preparation takes as long, and is subtracted.
 const MANY_COPIES: &str = "for i in $(seq 12); do cp \"$2\"/* \"$1\"; sync -f \"$1\"; done";
 
 pub(super) const LOADS: [Load; NAMES.len()] = [
@@ -164,7 +163,7 @@ pub(super) fn measure(load: &Load, reps: u32, costs: &KernelCosts) -> Result<Opt
     Ok(Some(LoadRow { load, native_cpu_s, guest_cpu_s, ratio, generic_code, other_code }))
 }
 
-/// Both versions of zstd, if those of two kernels differ in how much they compute.
+/// Both versions of zstd, if the two kernels' versions differ in their amount of computing.
 fn other_zstd(guest: &str, native: &str) -> Option<String> {
     let (in_guest, natively) = (zstd_of(guest)?, zstd_of(native)?);
     (in_guest != natively).then(|| format!("zstd {in_guest} in the guest, {natively} natively"))

@@ -20,7 +20,7 @@ pub(super) struct Segment {
     used: u64,
 }
 
-/// The arm, and what it does.
+/// State of the arm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arm {
     /// Where the heads are.
@@ -70,7 +70,7 @@ enum Oldest {
     Flush,
 }
 
-/// What the arm does next.
+/// Next target of the arm.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     /// The pending read of this index.
@@ -154,13 +154,13 @@ impl StreamingDisk {
         any
     }
 
-    /// Nobody's reads are served by the pass any more.
+    /// Detaches all reads from the pass.
     fn detach(&mut self) {
         self.reads.iter_mut().for_each(|read| read.attached = false);
         self.arm.filling = None;
     }
 
-    /// The arm takes up what is most urgent, unless it is at work that somebody waits for.
+    /// Sends the arm to the most urgent target, unless a request waits for its present work.
     pub(super) fn decide(&mut self) {
         self.update_segment();
         let attached = self.attach();
@@ -209,8 +209,8 @@ impl StreamingDisk {
         self.oldest().is_some_and(|(since, _)| self.clock.saturating_sub(since) > self.parameters.age_bound)
     }
 
-    /// Whether reading on from a block is worth more than what waits elsewhere: the stream will ask for half of what
-    /// may be read ahead, and coming back for it costs a seek.
+    /// Whether reading on from a block is worth more than waiting work elsewhere: the stream will request half of the
+    /// read-ahead, and returning for it costs a seek.
     fn streams_on(&self, reached: u64) -> bool {
         let Some(index) = self.arm.filling else { return false };
         let segment = &self.segments[index];
@@ -358,7 +358,7 @@ impl StreamingDisk {
         self.arm.filling.is_some_and(|index| {
             let segment = &self.segments[index];
             let left = segment.limit.saturating_sub(segment.end);
-            // An arm that has stopped starts again for no less than half of what it may read on.
+            // A stopped arm restarts only for at least half of its read-ahead.
             left > 0 && (self.moves_at(index) || left * 2 >= self.parameters.read_ahead_blocks)
         })
     }
@@ -412,7 +412,7 @@ impl StreamingDisk {
         wanted.filter(|&end| end > next).min().unwrap_or(limit)
     }
 
-    /// Where a run for writing ends: where somebody waits for it, or so that there is room again.
+    /// End of a run for writing: the end of a waiting write, or enough room for the buffer.
     fn write_end(&self, next: u64) -> u64 {
         let wanted = self.uncommitted.iter().map(Command::end).filter(|&end| end > next).min();
         let room = (self.parameters.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
@@ -428,7 +428,7 @@ impl StreamingDisk {
         let place = self.drive.geometry.locate(next);
         let mechanics = &self.drive.mechanics;
         let start = self.clock.max(self.arm.free_from);
-        // What a write settles longer is for seeks; the skew covers the change to the next track.
+        // The longer settling of writes applies to seeks; the skew covers the change to the next track.
         let follows = write && self.arm.wrote && self.arm.finished.0 == next;
         let moved = mechanics.positioning(self.arm.track, place.track, write && !follows);
         let on_track = start + moved;
@@ -469,7 +469,7 @@ impl StreamingDisk {
         if begun < blocks && self.drive.mechanics.access == Access::Full { begun } else { 0 }
     }
 
-    /// What is wanted of a run may have changed.
+    /// The wanted blocks of a run may have changed.
     fn plan_again(&mut self, run: Run) {
         let passed = self.passed(&run);
         let least = (run.first + passed).max(run.first + 1);
@@ -497,7 +497,7 @@ impl StreamingDisk {
         self.decide();
     }
 
-    /// Answers the reads of which all blocks have passed.
+    /// Completes the reads whose blocks have all passed.
     fn serve(&mut self, segment: usize, run: &Run) {
         self.attach();
         let mut index = 0;

@@ -54,7 +54,7 @@ use dirty::Dirty;
 use medium::{Arm, Segment};
 pub(crate) use toml::{memory_bytes_max, parse, read_table};
 
-/// What the controller is.
+/// Parameters of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamingParameters {
     pub(crate) read_overhead: Ticks,
@@ -72,7 +72,7 @@ pub(crate) struct StreamingParameters {
     pub(crate) write_ranges: u32,
     /// Whether a write completes in the buffer.
     pub(crate) write_cache: bool,
-    /// An access begins with whatever wanted block passes first.
+    /// An access begins with the first wanted block that passes.
     pub(crate) immediate_read: bool,
     pub(crate) immediate_write: bool,
     pub(crate) age_bound: Ticks,
@@ -96,13 +96,13 @@ pub(crate) struct StreamingDisk {
     decoding: Option<(Command, Ticks)>,
     /// Reads that wait for the medium, in order of arrival.
     reads: Vec<Reading>,
-    /// Writes of which blocks have not crossed the interface, in order of arrival; the first one crosses.
+    /// Writes with blocks that have not crossed the interface, in order of arrival; the first one crosses.
     writes: VecDeque<Writing>,
     crossing: Option<Crossing>,
     /// Writes that crossed and complete on the medium, in order of arrival.
     uncommitted: Vec<Command>,
     dirty: Dirty,
-    /// Flushes so far: what is dirty before a flush is told from what comes later.
+    /// Flushes so far: distinguishes blocks dirty before a flush from later ones.
     epoch: u64,
     /// In order of arrival.
     flushes: VecDeque<Flush>,
@@ -221,7 +221,7 @@ impl StreamingDisk {
         [crossing, decoding, self.arm.next_event()].into_iter().flatten().min()
     }
 
-    /// Handles what happens until an instant, that included; stops behind a completion if asked to.
+    /// Handles events up to and including an instant; stops after a completion if requested.
     fn run(&mut self, until: Nanos, stop_at_completion: bool) {
         let limit = ticks(until);
         loop {
@@ -324,7 +324,7 @@ impl StreamingDisk {
     fn deliver(&mut self, command: Command, overlapped: Ticks) {
         let block = self.parameters.block_time;
         let time = u64::from(command.request.sectors) * block;
-        // What a segment can't hold has crossed before.
+        // Data beyond a segment's size have crossed before.
         let held = u64::from(command.request.sectors).min(self.parameters.segment_blocks) * block;
         let most = if self.parameters.store_and_forward { time - held } else { time };
         let ahead = overlapped.min(most);

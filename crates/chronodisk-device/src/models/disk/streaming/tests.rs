@@ -318,7 +318,7 @@ fn nobody_starves_beside_a_stream() {
                 let measured = measure_together(device.as_mut(), &loops, time, 1);
                 let done: u64 = measured.iter().map(|it| it.requests_per_kilosecond * 6 / 1_000).sum();
                 let each = time.as_nanos() / done.max(1);
-                // What is refused room in a full buffer waits for as many passes as there are ranges before it.
+                // A write refused by a full buffer waits for as many passes as there are ranges before it.
                 let bound = Nanos::from_millis(1_500) + Nanos::from_nanos(4 * u64::from(depth + beside) * each);
                 for (it, what) in measured.iter().zip(["stream", "beside"]) {
                     let case = format!("{name}, {stream:?} at {depth} beside {other:?} at {beside}, {what}: {it:?}");

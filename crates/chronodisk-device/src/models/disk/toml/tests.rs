@@ -201,7 +201,7 @@ fn zone_strategy() -> impl Strategy<Value = ZoneParameters> {
     (1u32..50, 0u32..3, 8u32..400, angles, 0u64..3, 0u64..4, slips, defects).prop_map(
         |(cylinders, gap, blocks_per_track, angles, empty_blocks, spares, slips, defects)| ZoneParameters {
             first_cylinder: gap,
-            // Enough tracks for the positions above, whatever a position is.
+            // Enough tracks for the positions above, for any kind of position.
             last_cylinder: gap + cylinders + 8,
             blocks_per_track,
             first_block_offset: Millionths(angles[0]),
@@ -359,7 +359,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever a drive is, its profile gives it again.
+    /// Writing and reading any drive's profile gives the drive.
     #[test]
     fn a_written_profile_gives_equal_parameters(
         drive in drives().prop_filter("legal", |drive| drive.validate().is_ok()),

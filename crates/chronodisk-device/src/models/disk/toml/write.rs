@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use super::super::parameters::*;
 use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor, disk};
 
-/// What a profile says before the parameters.
+/// Beginning of a profile, before the parameters.
 #[derive(Clone, Debug)]
 pub struct ProfileHeading {
     /// Comment at the top, without its marks.
     pub comment: String,
     /// The profile's name.
     pub name: String,
-    /// What it is, in a sentence.
+    /// The device, in one sentence.
     pub description: String,
     /// Where the figures come from.
     pub source: String,
@@ -47,7 +47,7 @@ pub fn write_profile(heading: &ProfileHeading, parameters: &DiskParameters) -> S
 struct Writer {
     text: String,
     path: Vec<&'static str>,
-    /// What the keys of this table mean has been said before.
+    /// The keys of this table were explained before.
     explained: bool,
 }
 

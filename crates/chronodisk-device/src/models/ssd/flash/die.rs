@@ -1,4 +1,4 @@
-//! A die: what it does, what waits for it.
+//! A die: its present operation and its queues.
 
 use chronodisk_sim::Nanos;
 
@@ -7,7 +7,7 @@ use super::{AWAITED_READS, BACKGROUND, CLASSES, Class, URGENT_ORDER};
 /// The number of no transaction.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a die is at.
+/// Phase of a die's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nothing.
@@ -36,7 +36,7 @@ pub(super) struct Die {
     pub(super) urgent: bool,
     /// Whether an event will look at the die when its data have left.
     pub(super) wakes: bool,
-    /// Class of what it does, or did last.
+    /// Class of the present operation, or of the last one.
     pub(super) doing: Class,
     pub(super) running: u32,
     pub(super) until: Nanos,
@@ -47,14 +47,14 @@ pub(super) struct Die {
     pub(super) register_free: Nanos,
     pub(super) generation: u32,
     pub(super) pages_left: u32,
-    /// Times that what it does was suspended.
+    /// Suspensions of the present operation.
     pub(super) suspensions: u32,
     pub(super) reads_in_a_row: u32,
     /// When the command of the next read has the bus, and for how long, if that is already reserved.
     pub(super) command: Option<(Nanos, Nanos)>,
-    /// What was suspended: transaction, class, time left.
+    /// The suspended operation: transaction, class, time left.
     pub(super) suspended: Option<(u32, Class, Nanos)>,
-    /// A bit for each class of which transactions wait.
+    /// A bit for each class with waiting transactions.
     pub(super) waiting: u32,
     pub(super) lines: [Line; CLASSES],
 }
@@ -86,7 +86,7 @@ impl Die {
         }
     }
 
-    /// Which class of those that wait goes next; none if what was suspended does.
+    /// Class to serve next; `None` if the suspended operation resumes.
     pub(super) fn next_class(&self, most_reads: u32) -> Option<Class> {
         let patient = self.reads_in_a_row < most_reads;
         let allowed = match self.suspended {

@@ -1,8 +1,8 @@
-//! The flash of a drive: dies that work, buses that they share. It knows transactions and no addresses of a host.
+//! The flash of a drive: dies and the buses that they share. It knows transactions, but no host addresses.
 //!
-//! A die takes one command at a time. What it does next is decided when it becomes free, by the classes of the
-//! transactions that wait for it ([`Class`]), so a later but more urgent one overtakes. A read may suspend a program or
-//! an erase, which goes on afterwards for as long as it still had to.
+//! A die executes one command at a time. When it becomes free, it chooses the next by the classes of its waiting
+//! transactions ([`Class`]), so a later but more urgent one overtakes. A read may suspend a program or an erase, which
+//! resumes afterwards for its remaining time.
 //!
 //! ```text
 //!  read:    command on the bus ─► array reads ─► data out, page by page ─► die free
@@ -11,10 +11,11 @@
 //! ```
 //!
 //! A bus is a [`Timeline`]: a reservation takes the first gap and is never moved. Data of a program are reserved a page
-//! at a time, so that reads get in between. With a cache register a die reads on while its last data cross the bus.
+//! at a time, so that reads fit in between. With a cache register a die starts its next read while its last data cross
+//! the bus.
 //!
-//! Formulae of command overheads: ONFI 4.0 NV-DDR2 as MQSim has them (Tavakkol et al., FAST 2018); the constants are
-//! the profile's.
+//! Formulae of command overheads: ONFI 4.0 NV-DDR2 as in MQSim (Tavakkol et al., FAST 2018); the constants are the
+//! profile's.
 
 mod die;
 mod timeline;
@@ -31,10 +32,10 @@ use super::geometry::{DieIndex, Geometry};
 use die::{Die, Line, NONE, Phase};
 pub(crate) use timeline::Timeline;
 
-/// What a transaction is for, the most urgent first.
+/// Purpose of a transaction, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// A page of the mapping table, without which somebody can't go on.
+    /// A page of the mapping table that a request waits for.
     MappingRead,
     /// A read of high priority for the host.
     HostReadFirst,
@@ -79,7 +80,7 @@ const fn set_of(classes: &[Class]) -> u32 {
     set
 }
 
-/// Reads that somebody waits for: they may suspend a program or an erase.
+/// Reads that a request waits for: they may suspend a program or an erase.
 const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
 
 /// All reads.
@@ -91,7 +92,7 @@ const BACKGROUND: u32 = ((1 << CLASSES) - 1) & !AWAITED_READS;
 /// The collector's.
 const COLLECTOR: u32 = set_of(&[Class::CollectorRead, Class::CollectorProgram, Class::Erase]);
 
-/// What a die does.
+/// Operation of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Reads pages of as many planes.
@@ -112,9 +113,9 @@ pub(crate) struct Transaction<O> {
     pub(crate) pages: u32,
     /// Bytes that cross the bus in all.
     pub(crate) bytes: u32,
-    /// What the array takes.
+    /// Duration in the array.
     pub(crate) array: Nanos,
-    /// Of a read: the row of pages, and a bit for each plane of which the page is read.
+    /// For a read: the row of pages, and a bit for each plane to read.
     pub(crate) row: u32,
     pub(crate) planes: u32,
     pub(crate) owner: O,
@@ -160,7 +161,7 @@ pub(crate) struct FlashTiming {
     pub(crate) commands_wait_for_bus: bool,
     /// Whether the command of a die's next read has the bus right behind the data of the one before.
     pub(crate) command_after_data: bool,
-    /// Whether a command reads all pages of a row that wait at the same time, whoever asked for them.
+    /// Whether one command reads all waiting pages of a row, for any owner.
     pub(crate) join_reads: bool,
     /// How a read suspends a program.
     pub(crate) program_suspend: Option<Suspend>,
@@ -175,7 +176,7 @@ pub(crate) struct FlashTiming {
 pub(crate) struct Suspend {
     /// Until the die can read.
     pub(crate) latency: Nanos,
-    /// What it takes to go on, before the time that was left.
+    /// Overhead of resuming, before the remaining time.
     pub(crate) resume: Nanos,
     /// With less left than this it is not suspended.
     pub(crate) least_left: Nanos,
@@ -202,7 +203,7 @@ impl FlashTiming {
     }
 }
 
-/// Where the time of the awaited reads went, and what the dies did, in nanoseconds and counts.
+/// Components of the awaited reads' times, and the dies' activity, in nanoseconds and counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlashStatistics {
     /// Waits of awaited reads for their die, behind other transactions of the host.
@@ -262,7 +263,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// What was counted.
+    /// The statistics.
     pub(crate) fn statistics(&self) -> &FlashStatistics {
         &self.statistics
     }
@@ -305,7 +306,7 @@ impl<O: Copy> Flash<O> {
         self.consider(now, die, events);
     }
 
-    /// Somebody waits for what was read ahead: the transactions of a die for it are host reads from now on.
+    /// A request now waits for data that were read ahead: the die's transactions for them become host reads.
     pub(crate) fn promote(&mut self, now: Nanos, die: DieIndex, owner: O, events: &mut Events)
     where
         O: PartialEq,
@@ -336,7 +337,7 @@ impl<O: Copy> Flash<O> {
         self.consider(now, die, events);
     }
 
-    /// What happens at one of the flash's events; what is done is appended to `done`.
+    /// Handles one of the flash's events; finished work is appended to `done`.
     pub(crate) fn happen(&mut self, now: Nanos, event: Event, events: &mut Events, done: &mut Vec<Done<O>>) {
         match event {
             Event::Array { die, generation } => {
@@ -382,7 +383,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// Begins what a free die does next.
+    /// Starts the next operation of a free die.
     fn start(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
         let most_reads = self.timing.most_reads_in_a_row;
         let state = &mut self.dies[die as usize];
@@ -607,7 +608,7 @@ impl<O: Copy> Flash<O> {
         begun
     }
 
-    /// Suspends what a die does if a read that somebody waits for is worth it.
+    /// Suspends a die's operation if that pays for a waiting read.
     fn suspend(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
         let state = &mut self.dies[die as usize];
         if state.waiting & AWAITED_READS == 0 || state.suspended.is_some() {

@@ -1,4 +1,4 @@
-//! Against arithmetic by hand: the constants are those of MQSim's default set-up unless a test says otherwise.
+//! Checks against manual arithmetic, with the constants of MQSim's default set-up unless stated otherwise.
 
 use super::super::geometry::CellKind;
 use super::*;
@@ -143,7 +143,7 @@ fn dies_whose_data_have_met_go_on_in_step_unless_commands_follow_data() {
         bench.finish().last().map(|done| done.1)
     };
     let (reads, transfer) = (u64::from(READS), 30 + 12_288);
-    // The data of the second die wait once, for those of the first and the command behind them.
+    // The data of the second die wait once, for the first die's and the command behind them.
     assert_eq!(last(true), Some(reads * IDLE_READ + transfer + 290));
     // In step, each read takes the data of both.
     assert_eq!(last(false), Some(reads * (IDLE_READ + transfer)));
@@ -247,7 +247,7 @@ fn reads_of_one_row_join_if_they_wait_together() {
         bench.submit_row(owner, Work::Read, Class::HostRead, 0, (1, 4_096), (row, 1 << plane));
     };
     read(&mut bench, 0, 9, 0);
-    // What comes while the die is at another row waits; 3 has the plane of 1, and 2 is of another row.
+    // Reads that arrive while the die reads another row wait. 3 has the plane of 1, and 2 is in another row.
     read(&mut bench, 1, 5, 0);
     read(&mut bench, 2, 6, 1);
     read(&mut bench, 3, 5, 0);

@@ -1,12 +1,12 @@
-//! What a bus or a link is reserved for.
+//! Reservations of a bus or a link.
 
 use chronodisk_sim::Nanos;
 
-/// The busy intervals of something that serves one at a time: a reservation takes the first gap that is long enough,
-/// also before one made earlier, and is never moved afterwards.
+/// Busy intervals of a resource that serves one user at a time. A reservation takes the first gap that is long enough,
+/// also before an earlier reservation, and is never moved afterwards.
 ///
-/// Compared with "busy until", gaps that are left because data become ready later are used by what is ready now. Only
-/// intervals that have not ended are kept, and at most [`MOST`] of them: the first gap is given up for another.
+/// Unlike a "busy until" instant, it lets ready data use gaps in front of data that become ready later. Only unfinished
+/// intervals are kept, at most [`MOST`]: beyond that the first gap is given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     /// Beginning and end by time, apart from each other.
@@ -76,7 +76,7 @@ impl Timeline {
         Nanos::from_nanos(self.busy)
     }
 
-    /// Drops what has ended.
+    /// Drops finished intervals.
     fn forget(&mut self, now: u64) {
         let len = self.len as usize;
         let ended = self.intervals[..len].iter().take_while(|interval| interval.1 <= now).count();

@@ -1,24 +1,25 @@
-//! Drives that have been in use for long.
+//! Drives after long use.
 //!
-//! - [`AgeingMethod::Written`]: every write is made, once from beginning to end, then the workload until it is steady.
-//! - [`AgeingMethod::Drawn`]: the valid units of each superblock are drawn from the collector's [`FixedPoint`], then
-//!   the workload is written until it is steady.
+//! - [`AgeingMethod::Written`]: performs every write: once sequentially over the whole drive, then the workload until
+//!   it is steady.
+//! - [`AgeingMethod::Drawn`]: draws the valid units of each superblock from the collector's [`FixedPoint`], then writes
+//!   the workload until it is steady.
 //!
-//! Steady is as the SNIA's Solid State Storage Performance Test Specification 2.0.2 has it, of write amplification
-//! instead of a rate: over five rounds the range is at most 20 % of the mean, and the best line through them rises or
-//! falls by at most 10 % of it.
+//! The steady state is defined as in the SNIA's Solid State Storage Performance Test Specification 2.0.2, with write
+//! amplification instead of a rate: over five rounds the range is at most 20 % of the mean, and the slope of the best
+//! line changes it by at most 10 %.
 //!
-//! Dies of a drive in use are out of step: each has filled another share of the superblock that it writes. Writes that
-//! go to the dies in turn would keep them in step for ever, and in time all of them would collect at once. So before
-//! the rounds, or before all is written again, each die where allocation is free is written a share of a superblock
-//! more, which is drawn.
+//! Dies of a drive in use are out of step: each has filled a different share of its open superblock. Writes that go to
+//! the dies in turn would keep them in step for ever, and all dies would eventually collect at once. So before the
+//! rounds, or before the drive is written again, each die with free allocation is written a random further share of a
+//! superblock.
 //!
-//! The fixed point is that of uniform random writes, from which it is drawn for other workloads too: those take more
-//! rounds from there, and what decides that they are steady is the real collector. Which unit is in which valid slot is
-//! a random order, as it is after uniform random writes; after hot and cold ones it is the rounds' doing alone.
+//! The fixed point is that of uniform random writes, and is also the start for other workloads. These take more rounds
+//! to become steady, which the real collector decides. The order of units within superblocks is random, as after
+//! uniform random writes; after hot and cold writes only the rounds shape it.
 //!
-//! A drive with zones is aged in whole zones, which the host resets and writes again: there is nothing to draw, and its
-//! write amplification is 1 from the beginning. What becomes old is where its zones are and how worn its superblocks.
+//! A zoned drive is aged in whole zones, which the host resets and writes again. There is nothing to draw, and its
+//! write amplification is 1 from the beginning. Ageing changes the places of its zones and the wear of its superblocks.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -33,13 +34,13 @@ use super::state::{Counts, Resting, RestingBlock};
 use super::{Allocation, BlockUse, Ftl, FtlParameters, Unit, Untimed, ZoneIndex, ZoneParameters};
 use crate::flat_table::FlatTable;
 
-/// What was written to an aged drive.
+/// Workload of ageing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AgeingWorkload {
     /// Everything once, from beginning to end.
     Sequential,
-    /// The same twice, as the SNIA's workload-independent preconditioning has it: the spare is used up, and what is
-    /// collected from then on holds nothing valid until much has been written at random.
+    /// Two sequential passes, as in the SNIA's workload-independent preconditioning. They use up the spare, and
+    /// collected superblocks hold nothing valid until many random writes have followed.
     SequentialTwice,
     /// Units drawn uniformly, until steady.
     Random,
@@ -61,16 +62,16 @@ pub enum AgeingMethod {
     Written,
 }
 
-/// What ageing is told.
+/// Options of ageing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AgeingOptions {
-    /// What is written.
+    /// The workload.
     pub workload: AgeingWorkload,
     /// How.
     pub method: AgeingMethod,
     /// Share of the capacity that is written to, from its beginning; the rest stays as if trimmed.
     pub occupied: f64,
-    /// Seed of the workload and of what is drawn.
+    /// Seed of the workload and of all draws.
     pub seed: u64,
 }
 
@@ -83,7 +84,7 @@ impl Default for AgeingOptions {
 /// How far ageing is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AgeingProgress {
-    /// What is being done.
+    /// The current stage.
     pub stage: AgeingStage,
     /// Units done in this stage, or in this round.
     pub done: u64,
@@ -93,7 +94,7 @@ pub struct AgeingProgress {
     pub write_amplification: Option<f64>,
 }
 
-/// What ageing is doing.
+/// Stages of ageing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgeingStage {
     /// Writing everything once.
@@ -117,7 +118,7 @@ impl fmt::Display for AgeingStage {
     }
 }
 
-/// What came of it.
+/// Result of ageing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgeingReport {
     /// Write amplification of each round.
@@ -126,20 +127,20 @@ pub struct AgeingReport {
     pub steady: bool,
     /// Write amplification over the last five rounds.
     pub write_amplification: f64,
-    /// What the fixed point says, if it was drawn from.
+    /// Write amplification of the fixed point, if the state was drawn from it.
     pub predicted_write_amplification: Option<f64>,
     /// Share of the units in superblocks with data that is valid.
     pub valid_share: f64,
 }
 
-/// Rounds of which the steady state is made.
+/// Rounds that must be steady.
 const WINDOW: usize = 5;
 
 /// Rounds after which ageing gives up waiting, and says so.
 const ROUNDS_MOST: u32 = 100;
 
-/// Units of a round: a share of what is occupied, after a draw and without one. From a drawn state only what the mean
-/// field leaves out has to settle; without one, a round must be long enough not to look steady on the way.
+/// Units of a round, as a share of the occupied ones, after a draw and without one. From a drawn state only the mean
+/// field's deviations must settle. Without a draw, a round must be long enough not to look steady on the way.
 const DRAWN_ROUND: f64 = 0.005;
 const WRITTEN_ROUND: f64 = 0.25;
 
@@ -164,7 +165,7 @@ pub(crate) fn age(
     let occupied = ((f64::from(parameters.logical_units) * options.occupied) as u32).clamp(1, parameters.logical_units);
     let mut random = RandomStream::new(options.seed, "ageing", "workload");
     let sequential = matches!(options.workload, AgeingWorkload::Sequential | AgeingWorkload::SequentialTwice);
-    // The fixed point is that of a page map.
+    // The fixed point applies to a page map only.
     let drawn = options.method == AgeingMethod::Drawn && !sequential && parameters.logical_blocks().is_none();
     let (ftl, predicted) = if drawn {
         let (ftl, predicted) = draw(parameters, options.seed, occupied, report)?;
@@ -204,7 +205,7 @@ pub(crate) fn age(
     Some(finished(drive.into_ftl(), rounds, steady, predicted, options.seed))
 }
 
-/// The same for a drive with zones, of which whole ones are written.
+/// The same for a zoned drive, in whole zones.
 fn age_zones(
     parameters: &Arc<FtlParameters>,
     zone: ZoneParameters,
@@ -259,7 +260,7 @@ fn rewrite_zones(
     Some(())
 }
 
-/// What comes of an aged drive at rest.
+/// Result for an aged drive at rest.
 fn finished(
     ftl: Ftl,
     rounds: Vec<f64>,
@@ -275,7 +276,7 @@ fn finished(
     };
     let valid_share = valid_share(&ftl);
     let report = AgeingReport { rounds, steady, write_amplification, predicted_write_amplification, valid_share };
-    // What comes from here is the same as what comes from a saved state.
+    // The drive is rebuilt, so that it equals one loaded from a saved state.
     let counts = Counts::by(&ftl);
     let ftl = Ftl::from_counted(Resting::of(ftl), counts, seed).expect("a drive at rest is consistent");
     (ftl, report)
@@ -369,7 +370,7 @@ struct DrawnDie {
     valid_left: u32,
 }
 
-/// Draws the state after long uniform random writes. Also says what write amplification the fixed point has.
+/// Draws the state after long uniform random writes. Also returns the fixed point's write amplification.
 fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut Report<'_>) -> Option<(Ftl, f64)> {
     let geometry = &parameters.geometry;
     let units_per_superblock = geometry.units_per_superblock();
@@ -492,8 +493,8 @@ fn units_by_die(parameters: &FtlParameters, occupied: u32) -> Vec<u32> {
     units
 }
 
-/// Superblocks of a die among which its valid units are: all but those that the collector keeps free and the halves
-/// that are open; more if that were too few.
+/// Superblocks of a die that share its valid units: all except the collector's reserve and half of the open ones; more
+/// if these are too few.
 fn superblocks_with_data(parameters: &FtlParameters, valid: u32) -> u32 {
     let blocks = parameters.geometry.blocks_per_plane - parameters.slc_superblocks();
     let kept_free = parameters.collector.start_below + 1;

@@ -10,7 +10,7 @@ use super::ageing::{AgeingMethod, AgeingOptions, AgeingReport, AgeingWorkload, a
 use super::fixed_point::FixedPoint;
 use super::*;
 
-/// `dies` dies of `blocks` superblocks of `pages` units, of which the share `spare` is kept from the host.
+/// `dies` dies of `blocks` superblocks of `pages` units, with the share `spare` hidden from the host.
 fn drive(policy: VictimPolicy, dies: u32, blocks: u32, pages: u32, spare: f64) -> Arc<FtlParameters> {
     let geometry = Geometry {
         channels: dies,
@@ -82,7 +82,7 @@ fn write_amplification_follows_the_analytic_curve_for_greedy() {
     for spare in [0.07, 0.12, 0.20, 0.28] {
         let parameters = drive(VictimPolicy::Greedy, 1, 1_000, 64, spare);
         let (_, report) = aged(&parameters, AgeingOptions::default());
-        // What the collector keeps free and the halves of the two open superblocks are no spare.
+        // The collector's reserve and the halves of the two open superblocks are no spare.
         let written = f64::from(1_000 - parameters.collector.start_below - 1) * 64.0;
         let point = FixedPoint::new(VictimPolicy::Greedy, 64, f64::from(parameters.logical_units) / written);
         let ratio = report.write_amplification / point.write_amplification();
@@ -157,7 +157,7 @@ fn sold(policy: VictimPolicy, dies: u32, blocks: u32, spare: f64) -> Arc<FtlPara
     Arc::new(FtlParameters { geometry, logical_units, ..FtlParameters::clone(&small) })
 }
 
-/// Says what was measured, for who asked for it with `--nocapture`.
+/// Prints a measurement for `--nocapture`.
 fn tell(text: &str) {
     use std::io::Write;
     writeln!(std::io::stderr(), "{text}").unwrap();
@@ -178,7 +178,7 @@ fn a_drawn_16_gb_drive_is_as_one_that_was_written() {
             written_report.write_amplification,
             drawn_report.predicted_write_amplification.unwrap()
         ));
-        // 2 %, or what chance does to the rounds: the victims of a random choice are very unlike each other.
+        // 2 %, or the random deviation of the rounds: the victims of a random choice vary strongly.
         let chance = 3.0 * drawn_report.standard_error().hypot(written_report.standard_error());
         let difference = (drawn_report.write_amplification - written_report.write_amplification).abs();
         let allowed = chance.max(0.02 * written_report.write_amplification);

@@ -1,4 +1,4 @@
-//! What is known of each superblock, and the free ones.
+//! Properties of each superblock, and the free superblocks.
 
 use super::super::geometry::{DieIndex, Geometry};
 use crate::flat_table::FlatTable;
@@ -7,7 +7,7 @@ use crate::footprint;
 /// Number of a superblock in the drive: by die, then block.
 pub(crate) type SuperblockIndex = u32;
 
-/// What a superblock is for.
+/// Use of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum BlockUse {

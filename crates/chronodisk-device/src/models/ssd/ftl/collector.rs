@@ -56,7 +56,7 @@ pub(super) struct Victim {
     /// Units looked at.
     passed: u32,
     reason: CollectionReason,
-    /// The logical block that is merged, if that is what is done; the superblock is the log that asks for it.
+    /// The logical block to merge, if this is a merge; the superblock is then the log that requires it.
     pub(super) merge: Option<Merge>,
 }
 
@@ -96,8 +96,8 @@ impl Ftl {
         if wanted { Urgency::Background } else { Urgency::None }
     }
 
-    /// Whether a superblock with one bit in a cell should be emptied and can be: what moves may need a free superblock
-    /// of the others, and then the collector's must be left.
+    /// Returns whether an SLC superblock should and can be emptied. Its data may need a free superblock of the other
+    /// pool, which must leave the collector's reserve.
     fn can_empty_cache(&self, die: DieIndex) -> bool {
         let (Some(cache), Some(victims)) = (self.parameters.slc_cache, &self.slc_victims) else { return false };
         self.free_slc_superblocks(die) < cache.empty_below
@@ -136,7 +136,7 @@ impl Ftl {
         Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
     }
 
-    /// Where blocks are mapped: erases what holds nothing valid, or merges a logical block of the oldest log.
+    /// With a block map: erases a superblock without valid data, or merges the logical block of the oldest log.
     fn start_for_logs(&mut self, die: DieIndex) -> Option<Collection> {
         let emptiest = self.victims.choose(&mut self.blocks, die);
         let victim = match emptiest.filter(|&superblock| self.blocks.get(superblock, Field::Valid) == 0) {
@@ -157,7 +157,7 @@ impl Ftl {
         Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
     }
 
-    /// What to collect for room: where that is short, of the superblocks with all their bits first.
+    /// Chooses a victim to gain room. If superblocks with all their bits are short, one of these comes first.
     fn choose_victim(&mut self, die: DieIndex) -> Option<(SuperblockIndex, CollectionReason)> {
         let short = self.blocks.free(die) < self.parameters.collector.start_below;
         let empty = self.can_empty_cache(die);

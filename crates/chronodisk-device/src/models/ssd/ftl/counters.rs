@@ -1,4 +1,4 @@
-//! What a flash translation layer has done.
+//! Counters of a flash translation layer.
 
 use super::Stream;
 
@@ -31,7 +31,7 @@ pub(crate) struct FtlCounters {
     pub(crate) erases: u64,
     /// Logical blocks merged from logs.
     pub(crate) merges: u64,
-    /// Of these, those that were completed behind what their log had.
+    /// Partial merges among them: completed behind the log's data.
     pub(crate) partial_merges: u64,
     /// Logs that became a logical block's data as they were.
     pub(crate) switches: u64,
@@ -108,7 +108,7 @@ impl FtlCounters {
         if host == 0 { 1.0 } else { (host + again + self.padded_units) as f64 / host as f64 }
     }
 
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub(crate) fn since(&self, earlier: &FtlCounters) -> FtlCounters {
         let (now, before) = (self.words(), earlier.words());
         FtlCounters::from_words(std::array::from_fn(|word| now[word] - before[word]))

@@ -1,22 +1,22 @@
-//! How many valid units the superblocks of a drive have after long uniform random writes, without writing them.
+//! Distribution of valid units over a drive's superblocks after long uniform random writes, without performing them.
 //!
 //! The mean-field model of Van Houdt ("A mean field model for a class of garbage collection algorithms in flash-based
-//! solid state drives", SIGMETRICS 2013) for many superblocks of b units each, of which a share ρ is valid. Let s(i) be
-//! the share of superblocks with at least i valid units. A collection takes a superblock with at least i of them with
-//! the probability p(i) — s(i)^d for the best of d drawn — and gives back a full one; between two collections the host
-//! writes M = b - (mean valid units of the victim) units, each of which invalidates any of the ρ b valid units of a
-//! superblock with equal chance. Where nothing changes any more,
+//! solid state drives", SIGMETRICS 2013) for many superblocks of b units each, with a valid share ρ. Let s(i) be the
+//! share of superblocks with at least i valid units. A collection takes a superblock with at least i of them with the
+//! probability p(i) — s(i)^d for the best of d drawn — and returns a full one. Between two collections the host writes
+//! M = b - (mean valid units of the victim) units, each of which invalidates any of the ρ b valid units of a superblock
+//! with equal probability. In the steady state,
 //!
 //! ```text
 //!  1 - p(i) = M · i · (s(i) - s(i+1)) / (ρ b)      for i = 1 … b,  s(b+1) = 0,  Σ s(i) = ρ b
 //! ```
 //!
-//! which is solved for s from b down and for M by bisection. Greedy is the limit of many choices: p(i) is 1 where s(i)
-//! is, and 0 below, so that s(i) = min(1, ρ b / M · Σ 1/k over k = i … b). That is also the finite-block greedy model
-//! of Desnoyers ("Analytic modeling of SSD write performance", SYSTOR 2012) with as many superblocks as one likes.
-//! FIFO has a closed form: a superblock of age a, from 0 to 1, has b v^a valid units, where the victim's share v solves
-//! ρ = (v - 1) / ln v (Menon, "A performance comparison of RAID-5 and log-structured arrays", HPDC 1995).
-//! Cost-benefit, under uniform writes between FIFO and greedy, starts from greedy's.
+//! This is solved for s from b down, and for M by bisection. Greedy is the limit of many choices: p(i) is 1 where s(i)
+//! is 1, and 0 below, so that s(i) = min(1, ρ b / M · Σ 1/k over k = i … b). That is also the finite-block greedy model
+//! of Desnoyers ("Analytic modeling of SSD write performance", SYSTOR 2012) with unlimited superblocks. FIFO has a
+//! closed form: a superblock of age a, from 0 to 1, has b v^a valid units, and the victim's share v solves ρ = (v - 1)
+//! / ln v (Menon, "A performance comparison of RAID-5 and log-structured arrays", HPDC 1995). Cost-benefit, under
+//! uniform writes between FIFO and greedy, starts from greedy's.
 //!
 //! The write amplification is b / M.
 
@@ -34,7 +34,7 @@ pub(crate) struct FixedPoint {
 const BISECTIONS: u32 = 60;
 
 impl FixedPoint {
-    /// For superblocks of `units` units, of which the share `valid` (above 0, below 1) is valid.
+    /// For superblocks of `units` units with the valid share `valid` (above 0, below 1).
     pub(crate) fn new(policy: VictimPolicy, units: u32, valid: f64) -> Self {
         assert!(valid > 0.0 && valid < 1.0, "{valid} valid: without spare nothing can be collected");
         match policy {

@@ -1,24 +1,22 @@
-//! A map of whole blocks with logs, as cheap cards have it (BAST: Kim, Kim, Noh, Min, Cho, "A space-efficient flash
-//! translation layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002).
+//! A block map with log blocks, as in cheap cards (BAST: Kim, Kim, Noh, Min, Cho, "A space-efficient flash translation
+//! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002).
 //!
 //! The host's units are divided into *logical blocks*, each as large as a superblock and bound to a die. A logical
-//! block has at most one *data* superblock, which holds nothing else. Everything that is written goes to *logs*,
-//! each of which is one logical block's. A die has so many logs open; where another is needed, the one that was not
-//! written for longest is closed.
+//! block has at most one *data* superblock, which holds no other data. All writes go to *logs*, each of which belongs
+//! to one logical block. A die has a limited number of open logs. A further one closes the least recently written.
 //!
-//! - A log that was filled in order from the logical block's beginning to its end is its new data superblock
-//!   (*switch*); nothing is copied.
-//! - Where space is short, the log that was closed first is taken, and all units of its logical block, wherever
-//!   they are, are written to a new data superblock (*merge*). Then what it replaces holds nothing valid, and is
-//!   erased.
-//! - If that log was begun in order from the logical block's beginning and nothing of it was written again, the rest is
-//!   written behind it, and it is the new data superblock itself (*partial merge*).
+//! - A log filled in order from the logical block's beginning to its end becomes its data superblock (*switch*); no
+//!   unit is copied.
+//! - When space is short, the log closed first is taken, and all units of its logical block are written to a new data
+//!   superblock (*merge*). The superblocks that it replaces then hold nothing valid, and are erased.
+//! - If that log was begun in order from the logical block's beginning and none of its units was overwritten, the rest
+//!   is appended to it, and it becomes the data superblock (*partial merge*).
 //!
-//! So a small write to a logical block without an open log costs the copy of a whole block, which is why such cards
-//! write small blocks so slowly. A merge leaves out what was never written.
+//! So a small write to a logical block without an open log costs the copy of a whole block, which makes small writes on
+//! such cards slow. A merge omits units that were never written.
 //!
-//! That space never ends: a logical block without a data superblock has a free one set aside, so that a merge
-//! always has one to write to, and frees one; a partial merge takes none. At rest no log is open.
+//! Space for merges never runs out: a logical block without a data superblock has a free one reserved. A merge uses one
+//! superblock and frees one; a partial merge uses none. At rest no log is open.
 
 use super::super::geometry::{DieIndex, Slot};
 use super::blocks::{BlockUse, Field, SuperblockIndex};
@@ -30,12 +28,12 @@ use crate::footprint;
 /// Number of a logical block.
 pub(super) type LogicalBlock = u32;
 
-/// Which superblocks hold what.
+/// Roles of the superblocks.
 #[derive(Clone, Debug)]
 pub(super) struct LogBlocks {
     /// The data superblock of each logical block, plus one.
     data: FlatTable,
-    /// The logical block of which each superblock is the data, plus one; zero of logs and free ones.
+    /// Per superblock: the logical block whose data superblock it is, plus one; zero for logs and free ones.
     home: FlatTable,
     /// Of each superblock that was a log and closed before it was full: the units that it holds, if they were in order
     /// from its logical block's beginning then; else zero.
@@ -79,7 +77,7 @@ impl LogBlocks {
         footprint::sum([FlatTable::bytes(logical.into()), superblocks, superblocks, logs])
     }
 
-    /// The logical block of which a superblock is the data, plus one; zero if it is of none.
+    /// The logical block whose data superblock this is, plus one; zero if there is none.
     pub(super) fn home(&self, superblock: SuperblockIndex) -> u32 {
         self.home.get(superblock)
     }
@@ -89,8 +87,8 @@ impl LogBlocks {
         self.in_order.get(superblock)
     }
 
-    /// A superblock is the data of a logical block from now on; what was so before is a log with nothing valid, or will
-    /// be as soon as this is known.
+    /// Makes a superblock the data of a logical block. The former data superblock becomes a log with nothing valid, at
+    /// the latest when the caller has updated the map.
     pub(super) fn assign(&mut self, die: DieIndex, logical: LogicalBlock, superblock: SuperblockIndex) {
         match self.data.get(logical).checked_sub(1) {
             Some(before) => self.home.set(before, 0),
@@ -133,7 +131,7 @@ pub(super) struct Merge {
     logical: LogicalBlock,
     /// Units looked at.
     passed: u32,
-    /// What is written.
+    /// The superblock written.
     into: Option<SuperblockIndex>,
 }
 
@@ -296,8 +294,7 @@ impl Ftl {
         held.next().map(|(unit, _)| (oldest, self.logical_block(unit)))
     }
 
-    /// Begins to merge a logical block for one of its logs: in a new superblock or, if it can be, behind what the log
-    /// has.
+    /// Begins to merge a logical block for one of its logs: in a new superblock, or behind the log's data if possible.
     pub(super) fn begin_merge(&mut self, die: DieIndex, log: SuperblockIndex, logical: LogicalBlock) -> Merge {
         self.counters.merges += 1;
         let units = self.logs.as_ref().map_or(0, |logs| logs.in_order(log));
@@ -318,7 +315,7 @@ impl Ftl {
         Merge::behind(logical, log, units)
     }
 
-    /// Appends to `moves` the next units of a merge, `most` at most; what is still being programmed stays in its log.
+    /// Appends the next units of a merge to `moves`, at most `most`. Units still being programmed stay in their log.
     pub(super) fn next_of_merge(&mut self, merge: &mut Merge, most: usize, moves: &mut Vec<Move>) -> usize {
         let full = self.sizes.units_per_superblock;
         let first = merge.logical * full;
@@ -335,7 +332,7 @@ impl Ftl {
         found
     }
 
-    /// Whether what is collected on a die is a merge, which ends without an erase.
+    /// Returns whether a die's collection is a merge, which ends without an erase.
     pub(crate) fn is_merging(&self, die: DieIndex) -> bool {
         self.dies[die as usize].victim.is_some_and(|victim| victim.merge.is_some())
     }
@@ -349,7 +346,7 @@ impl Ftl {
         let merge = victim.merge.expect("a logical block is being merged");
         let completed = self.pad(Stream::Collector, die);
         self.close_early(Stream::Collector, die);
-        // What was written meanwhile may have left nothing valid of it.
+        // Later writes may have invalidated all of it.
         let into = merge.into.filter(|&into| self.blocks.get(into, Field::Valid) > 0);
         if let (Some(into), Some(logs)) = (into, &mut self.logs) {
             logs.assign(die, merge.logical, into);
@@ -358,11 +355,11 @@ impl Ftl {
     }
 }
 
-/// A state's superblocks of data, each with the logical block that it is of plus one and the units that it held in
-/// order when it was closed as a log, where that is consistent.
+/// Assigns a state's data superblocks, each with its logical block plus one and the number of units that it held in
+/// order when it was closed as a log.
 ///
 /// # Errors
-/// What is not.
+/// The inconsistency.
 pub(super) fn with_homes(
     parameters: &FtlParameters,
     homes: impl Iterator<Item = (BlockUse, u32, u32)>,

@@ -1,9 +1,8 @@
 //! The mapping table in flash, with a cache of its entries in memory (DFTL: Gupta, Kim, Urgaonkar, ASPLOS 2009).
 //!
-//! The cache is one of single entries, the least recently used of which goes first. An entry that was changed is
-//! written back when it goes: its translation unit is read, changed in all entries that the cache has changed, and
-//! written. Moves of the collector change entries that are cached; for the others the table in flash is taken to be
-//! right at once, as in MQSim.
+//! The cache has single entries with LRU eviction. An evicted dirty entry is written back: its translation unit is
+//! read, updated with all dirty entries of the cache, and written. Moves of the collector change cached entries; for
+//! the others the table in flash is assumed to be updated at once, as in MQSim.
 
 use super::{Ftl, FtlParameters, Mapping, Unit};
 use crate::flat_table::FlatTable;
@@ -11,7 +10,7 @@ use crate::footprint;
 
 use super::super::geometry::Slot;
 
-/// What it takes to know a unit's slot.
+/// Flash accesses needed to look up a unit's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MappingAccess {
     /// First, to make room in the cache: the translation unit that is to be written again, as an append of it to
@@ -67,8 +66,8 @@ enum Word {
 const ENTRY_WORDS: u32 = 8;
 
 impl Ftl {
-    /// The mapping of a unit of the host is looked up, and maybe changed: what has to be read and written for it. The
-    /// entry is in memory from now on.
+    /// Looks up the mapping of a host's unit, and maybe changes it. Returns the necessary flash accesses. The entry is
+    /// in memory afterwards.
     pub(crate) fn access_mapping(&mut self, unit: Unit, change: bool) -> MappingAccess {
         let Some(cache) = &mut self.cache else {
             return MappingAccess::default();
@@ -171,8 +170,8 @@ impl MappingCache {
         entry
     }
 
-    /// A place for another entry, that of the least recently used one if all are in use; and which translation unit has
-    /// to be written for that.
+    /// Returns a place for another entry, evicting the least recently used one if all are in use, and the translation
+    /// unit to write for that.
     fn take_place(&mut self) -> (Link, Option<Unit>) {
         if self.len < self.capacity {
             self.len += 1;

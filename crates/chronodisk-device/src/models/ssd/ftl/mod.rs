@@ -1,7 +1,7 @@
-//! The flash translation layer: where each unit is, and how space is won back. It knows no time.
+//! The flash translation layer: places of units, and garbage collection. It has no notion of time.
 //!
-//! A state machine that is told what happens and answers what follows. Who calls it decides when: the device model
-//! gives every read, program and erase its time, and ageing makes the same calls as fast as they can be made.
+//! It is a state machine: events go in, consequences come out. The caller decides on time: the device model gives every
+//! read, program and erase its duration, and ageing makes the same calls as fast as possible.
 //!
 //! ```text
 //!  write:    append ──► superpage complete? ──► (program) ──► programmed
@@ -9,27 +9,28 @@
 //!                                     └─ none left, all relocated ──► (erase) ──► erased
 //! ```
 //!
-//! With [`SlcCache`], the first superblocks of each die have one bit in a cell and are a pool of their own: the host's
-//! data go there while there is room ([`Ftl::host_stream`]), and a collection of another reason moves them to the rest.
+//! With [`SlcCache`], the first superblocks of each die store one bit per cell and are a pool of their own. The host's
+//! data go there while there is room ([`Ftl::host_stream`]), and a collection with a reason of its own moves them to
+//! the other superblocks.
 //!
-//! With [`Allocation::LogBlock`] whole blocks are mapped, and what is written goes to logs first: `log_blocks` says
-//! how. With [`Allocation::Zones`] the host writes zones in order and resets them: `zones` says how.
+//! With [`Allocation::LogBlock`] whole blocks are mapped, and writes go to logs first: see `log_blocks`. With
+//! [`Allocation::Zones`] the host writes zones in order and resets them: see `zones`.
 //!
-//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map of zones; a map from slots back to
-//! units; for each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static
-//! and dynamic wear levelling, TRIM. A unit is mapped to its new slot as soon as it is appended, while its data are
-//! still in the controller: who reads it before the program has ended gets it from there, or waits. A unit that is
-//! overwritten or trimmed between a collector's read and its [`Ftl::relocate`] is stale and goes nowhere.
+//! Modelled: a page map, ideal or demand-cached; a block map with logs; a map of zones; a map from slots back to units;
+//! for each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static and
+//! dynamic wear levelling, TRIM. A unit is mapped to its new slot once it is appended, while its data are still in the
+//! controller: a read before the end of the program gets the data from there, or waits. A unit that is overwritten or
+//! trimmed between a collector's read and its [`Ftl::relocate`] is stale and is not written.
 //!
-//! Not modelled: what data are (that is the store's); bad blocks; the power failure that a half-written superpage would
+//! Not modelled: contents of data (the store's task); bad blocks; the power failure that a half-written superpage would
 //! have to survive.
 //!
-//! Bounded: no call does more than the units of a superblock or the superblocks of a die, but for [`Ftl::trim`], which
-//! does what is mapped in its range, and passes regions of which nothing is ([`REGION_UNITS`]) in one step. As
-//! [`FtlParameters::check`] keeps superblocks back in every die, a collection always wins something, so the host is
+//! Bounded: no call does more than the units of a superblock or the superblocks of a die. The exception is
+//! [`Ftl::trim`], which visits the mapped units in its range and skips unmapped regions ([`REGION_UNITS`]) in one step.
+//! [`FtlParameters::check`] reserves superblocks in every die, so a collection always gains space, and the host is
 //! never refused for ever ([`Ftl::has_room`]).
 //!
-//! A clone shares all tables, so it costs the same whatever the capacity.
+//! A clone shares all tables, so its cost does not depend on the capacity.
 
 pub(crate) mod ageing;
 #[cfg(test)]
@@ -78,7 +79,7 @@ pub(crate) use zones::{ZoneIndex, ZoneParameters};
 /// Number of a unit with an address: the host's from 0, then those that hold the mapping table, if it is in flash.
 pub(crate) type Unit = u32;
 
-/// Who writes: each stream has a superblock of its own open in each die.
+/// The writer: each stream has a superblock of its own open in each die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Stream {
     /// The host's data.
@@ -137,7 +138,7 @@ pub(crate) struct Ftl {
     slc_victims: Option<Victims>,
     /// Where blocks are mapped: which of them is where.
     logs: Option<LogBlocks>,
-    /// Where there are zones: what they are, and where.
+    /// The zones of a zoned drive.
     zones: Option<Zones>,
     dies: Vec<Die>,
     cache: Option<MappingCache>,
@@ -152,7 +153,7 @@ fn regions_of(units: u32) -> u64 {
     u64::from(units.div_ceil(REGION_UNITS))
 }
 
-/// What the geometry says, worked out once.
+/// Sizes derived from the geometry.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     units_per_superblock: u32,
@@ -190,8 +191,8 @@ impl Sizes {
         if stream == Stream::Cache { self.slc_units_per_superblock } else { self.units_per_superblock }
     }
 
-    /// Free superblocks of a die that the host may not take: the collector's, and one to be opened for what is emptied
-    /// from where cells have one bit, which frees none of them.
+    /// Free superblocks of a die that the host may not take: the collector's, and one for data that leave the SLC pool,
+    /// which frees none of these superblocks.
     #[inline]
     fn reserve(&self) -> u32 {
         COLLECTOR_RESERVE + u32::from(self.slc_superblocks > 0)
@@ -267,18 +268,18 @@ impl Ftl {
         ])
     }
 
-    /// What it was told.
+    /// Its parameters.
     pub(crate) fn parameters(&self) -> &FtlParameters {
         &self.parameters
     }
 
-    /// What it has done so far.
+    /// Its counters.
     pub(crate) fn counters(&self) -> &FtlCounters {
         &self.counters
     }
 
-    /// The slot of a unit, if it was written and not trimmed since. What it costs to know that is told by
-    /// [`access_mapping`](Self::access_mapping).
+    /// The slot of a unit that was written and not trimmed since. [`access_mapping`](Self::access_mapping) gives the
+    /// cost of the lookup.
     #[inline]
     pub(crate) fn lookup(&self, unit: Unit) -> Option<Slot> {
         if self.zones.is_some() {
@@ -518,7 +519,7 @@ impl Ftl {
         if self.blocks.is_candidate(superblock) && !self.is_slc(superblock) {
             self.victims.invalidated(&mut self.blocks, die, superblock);
         } else {
-            // Those with one bit in a cell are emptied in the order of their closing, whatever is valid in them.
+            // SLC superblocks are emptied in the order of their closing, regardless of their valid units.
             let valid = self.blocks.get(superblock, Field::Valid);
             self.blocks.set(superblock, Field::Valid, valid - 1);
         }

@@ -1,4 +1,4 @@
-//! What a flash translation layer can be told.
+//! Parameters of a flash translation layer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,9 +25,9 @@ pub(crate) struct FtlParameters {
     pub(crate) slc_cache: Option<SlcCache>,
 }
 
-/// The first superblocks of each die are programmed with one bit in a cell: fewer units, quickly. The host's data go
-/// there while there is room, and to the other superblocks when there is none; in the background the collector moves
-/// what is still valid of the superblock that was written first to the others.
+/// The first superblocks of each die store one bit per cell: fewer units, programmed quickly. The host's data go there
+/// while there is room, and otherwise to the other superblocks. In the background the collector moves the valid data of
+/// the oldest one to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlcCache {
     /// Superblocks of each die.
@@ -41,9 +41,9 @@ pub(crate) struct SlcCache {
 pub(crate) enum Allocation {
     /// Fixed by the unit's number.
     Static(AllocationOrder),
-    /// Any die that has room; who calls chooses, a superpage at a time.
+    /// Any die with room; the caller chooses, a superpage at a time.
     Dynamic,
-    /// Blocks as large as a superblock go over the dies; what is written to them goes to logs first.
+    /// Blocks as large as a superblock, distributed over the dies; writes go to logs first.
     LogBlock {
         /// Logs of a die that can be written at a time.
         open_logs: u32,
@@ -52,11 +52,10 @@ pub(crate) enum Allocation {
     Zones(ZoneParameters),
 }
 
-/// The order in which neighbouring pages go over the parts of the flash: the first letter varies fastest.
+/// Order in which neighbouring pages are distributed over the parts of the flash: the first letter varies fastest.
 ///
-/// The letters are those of MQSim (Tavakkol et al., FAST 2018): `C` channel, `W` chip ("way"), `D` die, `P` plane. As
-/// the planes of a die are written together, the plane is the one that is next in the die's superpage: `P` says only
-/// how many neighbours stay on one die.
+/// The letters are those of MQSim (Tavakkol et al., FAST 2018): `C` channel, `W` chip ("way"), `D` die, `P` plane. The
+/// planes of a die are written together, so `P` only sets the number of neighbours on one die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AllocationOrder([Level; 4]);
 
@@ -130,7 +129,7 @@ pub(crate) struct CollectorParameters {
     pub(crate) preemptible: bool,
 }
 
-/// Which of a die's closed superblocks is collected. Ties go to what was closed first, or to the smaller number.
+/// Choice of the closed superblock of a die to collect. Ties go to the one closed first, or to the smaller number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VictimPolicy {
     /// The one with the fewest valid units.
@@ -194,12 +193,12 @@ impl FtlParameters {
         self.logical_units + self.translation_units()
     }
 
-    /// Units of which tables say where each is: none where there are zones, whose units are where their numbers say.
+    /// Units in the mapping tables: none with zones, whose units have fixed places.
     pub(crate) fn mapped_units(&self) -> u32 {
         if self.zones().is_some() { 0 } else { self.addressed_units() }
     }
 
-    /// What its zones are, if it has any.
+    /// Its zones, if it has any.
     pub(crate) fn zones(&self) -> Option<ZoneParameters> {
         match self.allocation {
             Allocation::Zones(zones) => Some(zones),
@@ -228,13 +227,12 @@ impl FtlParameters {
         self.slc_cache.map_or(0, |cache| cache.superblocks)
     }
 
-    /// Most valid units that a die may hold, so that the collector always finds something to win: a superblock each for
-    /// the open ones and the collector's reserve stays out of use, and one superpage's worth. What is in a region with
-    /// one bit in a cell has to fit into the other superblocks too, besides one that is open for what moves there, and
-    /// one that can be opened.
+    /// Most valid units of a die with which the collector can always gain space: without a superblock each for the open
+    /// ones and the collector's reserve, and without one superpage's worth. Data in SLC superblocks must also fit into
+    /// the others, besides one that is open for their move, and one that can be opened.
     pub(crate) fn valid_units_per_die_limit(&self) -> u32 {
         if self.open_logs() > 0 || self.zones().is_some() {
-            // Its logical blocks, or zones, are what limits a die.
+            // Logical blocks or zones limit a die.
             return self.geometry.blocks_per_plane * self.geometry.units_per_superblock();
         }
         let usable = self.geometry.blocks_per_plane.saturating_sub(self.kept_back() + self.slc_superblocks());
@@ -252,10 +250,9 @@ impl FtlParameters {
         }
     }
 
-    /// The layer of a drive that shows fewer units to a host. Its flash is smaller in proportion: spare, a region with
-    /// one bit in a cell, and the free superblocks at which the collector begins. What any drive needs to work at all
-    /// does not become smaller, so the spare that keeps its share is the one beyond that. Each die has a whole number
-    /// of superblocks.
+    /// Parameters of a drive that exposes fewer units. Its flash is smaller in proportion: spare, SLC superblocks, and
+    /// the free superblocks at which the collector begins. The minimum that any drive needs stays, so the spare beyond
+    /// it keeps its share. Each die has a whole number of superblocks.
     pub(crate) fn scaled_to(&self, logical_units: u32) -> FtlParameters {
         let part = |count: u32| scaled(count, logical_units, self.logical_units);
         let slc_cache = self.slc_cache.map(|cache| {
@@ -284,8 +281,7 @@ impl FtlParameters {
         self.geometry.blocks_per_plane.saturating_sub(self.superblocks_kept())
     }
 
-    /// Superblocks of a die that are no spare: open ones, those that the collector keeps free, a region with one bit in
-    /// a cell.
+    /// Superblocks of a die that are no spare: open ones, the collector's reserve, SLC superblocks.
     fn superblocks_kept(&self) -> u32 {
         if self.zones().is_some() {
             return 0;
@@ -301,8 +297,8 @@ impl FtlParameters {
         if self.slc_cache.is_some() { 3 } else { 2 }
     }
 
-    /// Superblocks of a die that hold no data: the open ones and the collector's reserve; with a region with one bit in
-    /// a cell also one that is open for what leaves it, and one that can be opened.
+    /// Superblocks of a die without data: the open ones and the collector's reserve; with SLC superblocks also one that
+    /// is open for data that leave them, and one that can be opened.
     fn kept_back(&self) -> u32 {
         let mapping = u32::from(self.mapping != Mapping::Ideal);
         let levelling = u32::from(self.wear.move_at_difference.is_some());
@@ -349,7 +345,7 @@ impl FtlParameters {
                 format!("{} free superblocks; expected {least} to {}", collector.start_below, blocks - 1),
             ));
         }
-        // With this many kept free, what is left must hold the data with something to win; one is kept back anyway.
+        // With this reserve, the rest must hold the data and gain space; one superblock is reserved in any case.
         let kept_free = u64::from(collector.start_below - 2) * u64::from(geometry.dies());
         if u64::from(self.addressed_units()) + kept_free * u64::from(geometry.units_per_superblock()) > most {
             return Err(("collect-below", "keeps more superblocks free than the capacity leaves".to_owned()));
@@ -370,8 +366,8 @@ impl FtlParameters {
 }
 
 impl FtlParameters {
-    /// Each die has a superblock for each of its logical blocks, the open logs and one for a merge, what the collector
-    /// keeps free, and one that is a closed log.
+    /// Each die has a superblock for each of its logical blocks, the open logs, one for a merge, the collector's
+    /// reserve, and one for a closed log.
     fn check_log_blocks(&self, logical_blocks: u32) -> Result<(), (&'static str, String)> {
         let (dies, collector) = (self.geometry.dies(), &self.collector);
         if !(1..=MOST_OPEN_LOGS).contains(&self.open_logs()) {

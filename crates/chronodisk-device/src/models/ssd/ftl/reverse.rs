@@ -1,16 +1,16 @@
-//! Which unit a slot holds: the inverse of the map, in fewer bits than a unit's number has where memory asks for it.
+//! The unit of each slot: the inverse of the map, in fewer bits than a unit's number where memory is limited.
 //!
-//! A slot keeps the low bits of its unit's number, and the map says the rest: of the units with these low bits the slot
-//! holds the one that is mapped to it, or none if none is. So a table of few bits is as exact as one of many; what it
-//! costs is to look at several units' slots when a superblock is collected. With all bits that is one.
+//! A slot stores the low bits of its unit's number, and the map gives the rest: of the units with these low bits, the
+//! slot holds the one mapped to it, if any. So a table of few bits is exact. Its cost is a lookup of several units'
+//! slots when a superblock is collected. With all bits it is one lookup.
 //!
-//! A slot that was never written, or holds what is no longer mapped there, needs no mark for the same reason.
+//! Stale slots and slots never written need no marker: no unit maps to them.
 
 use super::{FtlParameters, Unit};
 use crate::flat_table::{FlatTable, TableMemory};
 use crate::models::ssd::geometry::Slot;
 
-/// Bits that the maps may take for each unit: 8.25 bytes, of which the map from units to slots takes four.
+/// Bits of the maps per unit: 8.25 bytes, four of them for the map from units to slots.
 const BITS_PER_UNIT: u64 = 66;
 const MAP_BITS_PER_UNIT: u64 = 32;
 
@@ -63,7 +63,7 @@ impl Entry {
         (1 << self.bits) - 1
     }
 
-    /// Two words, of which the second counts only if the bits reach into it, with a unit's low bits put into them.
+    /// Two words with a unit's low bits inserted. The second counts only if the bits reach into it.
     #[inline]
     fn with(self, words: [u32; 2], shift: u32, unit: Unit) -> [u32; 2] {
         let both = u64::from(words[0]) | u64::from(words[1]) << WORD_BITS;
@@ -124,7 +124,7 @@ impl Reverse {
         &self.words
     }
 
-    /// All of it, if nobody shares it: for changes of many.
+    /// The whole table if it is not shared, for changes of many entries.
     pub(super) fn own(&mut self) -> Option<(Entry, &mut [[u8; 4]])> {
         Some((self.entry, self.words.own()?))
     }
@@ -199,7 +199,7 @@ mod tests {
         let bits = |units: u32, slots: f64| Entry::for_sizes(units, (f64::from(units) * slots) as u32).bits;
         assert_eq!([1.07, 1.12, 1.28, 1.39].map(|slots| bits(244_140_625, slots)), [28, 28, 26, 24]);
         assert_eq!([1.07, 1.12, 1.28, 1.39].map(|slots| bits(976_562_500, slots)), [30, 30, 26, 24]);
-        // As little as there may be: a drive of which hardly anything is used.
+        // The least possible: a drive with hardly any data.
         assert_eq!((bits(1_000_000, 100.0), bits(1, 50.0)), (14, 1));
     }
 

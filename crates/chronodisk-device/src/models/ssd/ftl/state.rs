@@ -1,9 +1,9 @@
-//! The state of a flash translation layer at rest, and its bytes.
+//! The state of a flash translation layer at rest, and its serialisation.
 //!
-//! At rest nothing is under way: no program, no collection, no superpage half appended. The state is then the two maps,
-//! a record for each superblock, the open superblocks and the counters; the lists of free superblocks and candidates
-//! are made anew from these in an order of their own, and the mapping cache is empty. So a drive that goes on from a
-//! saved state does what the one does that was saved.
+//! At rest no operation is in progress: no program, no collection, no partly appended superpage. The state then
+//! consists of the two maps, a record for each superblock, the open superblocks and the counters. The lists of free
+//! superblocks and candidates are rebuilt from these in a fixed order, and the mapping cache is empty. So a loaded
+//! drive behaves like the saved one.
 //!
 //! ```text
 //!  header (4 KiB) │ dies and counters │ superblocks │ map: unit → slot │ reverse: slot → unit
@@ -11,9 +11,8 @@
 //! ```
 //!
 //! Sections begin at multiples of 4 KiB, so that the maps can be mapped copy-on-write. All numbers are little-endian.
-//! Each section has a checksum, XXH64 (Collet), and so has the header. A file is hostile until it was checked: sizes
-//! against the profile's, and every entry of the map against what its slot says, so that what is accepted is a state
-//! that the drive can be in.
+//! Each section and the header have a checksum, XXH64 (Collet). A file is hostile until it is checked: sizes against
+//! the profile's, and every entry of the map against its slot. An accepted state is one that the drive can reach.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +48,7 @@ pub(super) struct RestingBlock {
     /// Its place in the order in which the closed ones of its die were closed.
     pub(super) closing: u32,
     pub(super) erases: u32,
-    /// The logical block of which it is the data, plus one, where blocks are mapped.
+    /// With a block map: the logical block whose data superblock this is, plus one.
     pub(super) home: u32,
     /// The units that it held in order when it was closed as a log before it was full; else zero.
     pub(super) in_order: u32,
@@ -124,7 +123,7 @@ const CHECKSUM_SEED: u64 = 0;
 /// Version of the format.
 const VERSION: u32 = 5;
 
-/// The header's bytes, and what sections begin at multiples of.
+/// Length of the header, and alignment of the sections.
 const HEADER_BYTES: usize = 4_096;
 
 const SECTIONS: usize = 4;
@@ -184,10 +183,10 @@ impl Resting {
         HEADER_BYTES as u64 + sections.iter().map(|&length| length + padding(length) as u64).sum::<u64>()
     }
 
-    /// Hands out the bytes of the saved state in order; `device` stands for its profile and capacity.
+    /// Passes the bytes of the saved state to `sink`, in order; `device` identifies its profile and capacity.
     ///
     /// # Errors
-    /// What `sink` says.
+    /// Those of `sink`.
     pub(crate) fn write<E>(&self, device: u64, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let small = self.small_sections();
         let lengths = section_lengths(&self.parameters);
@@ -305,10 +304,10 @@ impl Resting {
 }
 
 impl Ftl {
-    /// The drive that goes on from a state at rest.
+    /// Makes a drive from a state at rest.
     ///
     /// # Errors
-    /// What is inconsistent in the state.
+    /// The inconsistency of the state.
     pub(crate) fn from_resting(resting: Resting, seed: u64) -> Result<Ftl, StateError> {
         let counts = match &resting.zones {
             Some(zones) => Counts {
@@ -408,10 +407,10 @@ impl Ftl {
     }
 }
 
-/// No flash stands more; what a file says beyond it would only overflow.
+/// Beyond the endurance of any flash. Larger counts could only overflow.
 const ERASES_MOST: u32 = 1 << 30;
 
-/// What is counted of a state's maps.
+/// Counts derived from a state's maps.
 pub(super) struct Counts {
     /// Valid units of each superblock.
     pub(super) valid: Vec<u32>,
@@ -460,7 +459,7 @@ impl Counts {
         Ok(Counts { valid, regions })
     }
 
-    /// What a drive has counted itself.
+    /// Counts kept by a drive.
     pub(super) fn by(ftl: &Ftl) -> Self {
         let superblocks = 0..ftl.parameters.geometry.superblocks();
         Counts {
@@ -483,7 +482,7 @@ impl Counts {
     }
 }
 
-/// That nothing is mapped to what an open superblock was not written to: it would be written there again.
+/// Checks that no unit is mapped to an unwritten part of an open superblock, which would be written again.
 fn check_unwritten(resting: &Resting) -> Result<(), StateError> {
     let geometry = &resting.parameters.geometry;
     // Whether a superblock could be open at all is checked elsewhere.
@@ -586,7 +585,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Makes the checksums of a saved state right that somebody changed, as far as its header can be followed: for tests.
+/// Recomputes the checksums of a modified state, as far as its header can be followed: for tests.
 #[cfg(any(test, feature = "test-utils"))]
 pub fn reseal_state(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {

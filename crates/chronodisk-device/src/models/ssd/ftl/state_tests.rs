@@ -1,4 +1,4 @@
-//! Saved states: what is accepted behaves as what was saved, and what is not sound is refused.
+//! Saved states: an accepted state behaves like the saved one, and an unsound one is refused.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

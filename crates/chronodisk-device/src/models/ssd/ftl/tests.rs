@@ -98,7 +98,7 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
     )
 }
 
-/// What the drive is after it was saved and loaded.
+/// The drive after it was saved and loaded.
 pub(super) fn saved_and_loaded(ftl: Ftl) -> Ftl {
     let parameters = Arc::clone(&ftl.parameters);
     let mut bytes = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn saved_and_loaded(ftl: Ftl) -> Ftl {
     Ftl::from_resting(Resting::read(&parameters, 7, bytes.as_slice()).unwrap().0, 5).unwrap()
 }
 
-/// That the tables agree with each other, and with what was written.
+/// Checks that the tables agree with each other and with the writes.
 fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
     let geometry = ftl.parameters().geometry;
     let mut valid = vec![0; geometry.superblocks() as usize];
@@ -230,7 +230,7 @@ fn the_host_writes_where_cells_have_one_bit_until_that_is_full() {
     let parameters = Arc::new(FtlParameters { slc_cache, logical_units, ..parameters(VictimPolicy::Greedy) });
     let mut ftl = Ftl::new(Arc::clone(&parameters), 0);
     let mut streams = Vec::new();
-    // Nobody empties anything: three superblocks of a third of 96 units, then the others.
+    // No collection runs: three superblocks of a third of 96 units, then the others.
     for unit in 0..200 {
         let stream = ftl.host_stream(0).unwrap();
         let appended = ftl.append(stream, 0, unit).unwrap();
@@ -295,7 +295,7 @@ fn a_block_written_from_its_beginning_to_its_end_is_not_copied() {
     let counters = *drive.ftl().counters();
     assert_eq!((counters.switches, counters.merges, counters.moved_units), (u64::from(4 * blocks), 0, 0));
     assert_eq!((counters.write_amplification(), counters.padded_units), (1.0, 0));
-    // The last ones of what was replaced are erased when room is needed.
+    // The last replaced superblocks are erased when room is needed.
     assert!(counters.erases >= u64::from(2 * blocks), "{counters:?}");
 }
 
@@ -305,7 +305,7 @@ fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
     let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
     let blocks = parameters.logical_units / 96;
     (0..blocks * 96).for_each(|unit| drive.write(unit));
-    // Over six blocks of die 0 in turn, of which two can be written at a time ..
+    // Over six blocks of die 0 in turn, with two open logs ..
     let written = |drive: &mut Untimed, among: u32| {
         let before = *drive.ftl().counters();
         for write in 0..600 {
@@ -317,7 +317,7 @@ fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
     assert!((580..=600).contains(&thrashing.merges), "{thrashing:?}");
     let per_merge = thrashing.moved_units as f64 / thrashing.merges as f64;
     assert!(per_merge > 95.0, "{per_merge}");
-    // .. and over two, where each write takes a superpage, four of which are a log; a merge empties several of them.
+    // .. and over two, where each write takes a superpage and four of them are a log; a merge empties several logs.
     let kept = written(&mut drive, 2);
     assert!((145..=155).contains(&(kept.erases - kept.merges)) && kept.merges < 100, "{kept:?}");
     // One block alone fills superpages of 24 units, and logs.
@@ -331,7 +331,7 @@ fn a_log_begun_in_order_is_completed_where_it_is() {
     let blocks = parameters.logical_units / 96;
     let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
     (0..blocks * 96).for_each(|unit| drive.write(unit));
-    // The first half of one block of die 0 after another, of which one can be written at a time.
+    // The first half of one block of die 0 after another, with one open log.
     let written = |drive: &mut Untimed, units: &[u32]| {
         let before = *drive.ftl().counters();
         for block in (0..blocks).step_by(4).cycle().take(60) {
@@ -428,7 +428,7 @@ fn a_host_is_refused_only_until_the_collector_has_worked() {
         let die = match ftl.die_with_room(Stream::Host, write / 24 % 4) {
             Some(die) => die,
             None => {
-                // Nobody collected so far: one collection must do.
+                // No collection so far: one must suffice.
                 refused += 1;
                 let die = (0..4).max_by_key(|&die| ftl.parameters().geometry.slots() - ftl.valid_units(die)).unwrap();
                 assert_eq!(ftl.urgency(die), Urgency::Urgent);
@@ -508,7 +508,7 @@ fn a_cached_mapping_costs_what_it_has_to() {
     let next = ftl.access_mapping(2_048, false);
     assert_eq!(next, MappingAccess { write_back: translation(0, None), read: translation(2, None) });
     let put = ftl.append(Stream::Mapping, 1, parameters.logical_units).unwrap();
-    // An entry that did not change goes for nothing; what was written is read.
+    // A clean entry is evicted without a write; dirty data are read back.
     let back = ftl.access_mapping(5, false);
     assert_eq!(back, MappingAccess { write_back: None, read: translation(0, Some(put.slot)) });
 }

@@ -43,8 +43,8 @@ impl Untimed {
         }
     }
 
-    /// The host writes a unit, which goes to a die that somebody else chose. Whether there was room; there is not if
-    /// the die has its share of valid data.
+    /// The host writes a unit to the given die. Returns whether there was room; there is none if the die has its share
+    /// of valid data.
     pub(crate) fn write_on(&mut self, die: DieIndex, unit: Unit) -> bool {
         let room = self.ftl.host_stream(die).is_some();
         if room {
@@ -79,7 +79,7 @@ impl Untimed {
         }
     }
 
-    /// What a change of a unit's place does to the mapping cache.
+    /// Looks a unit up for a change of its place, with the effects on the mapping cache.
     fn look_up_to_change(&mut self, unit: Unit) {
         let access = self.ftl.access_mapping(unit, true);
         if let Some(part) = access.write_back {
@@ -93,7 +93,7 @@ impl Untimed {
         self.ftl.trim(units);
     }
 
-    /// Writes what is only in the controller's memory.
+    /// Writes the changes that are only in the controller's memory.
     pub(crate) fn settle(&mut self) {
         for unit in self.ftl.changed_mapping() {
             self.put(Stream::Mapping, unit % self.ftl.dies(), unit);

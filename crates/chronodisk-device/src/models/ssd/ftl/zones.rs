@@ -1,10 +1,10 @@
-//! A map of zones, as the NVM Express Zoned Namespace Command Set Specification (revision 1.1) has them: a zone is
-//! written from its beginning on and reset as a whole, so the host collects and the drive does not.
+//! A map of zones, after the NVM Express Zoned Namespace Command Set Specification (revision 1.1): a zone is written
+//! from its beginning on and reset as a whole, so the host collects and the drive does not.
 //!
-//! A zone has a superblock on each of so many neighbouring dies, and its program units go over these in turn. So a
-//! unit's place follows from its number and the zone's superblocks: there is neither a map nor an inverse of units. A
-//! superblock is taken, the least erased first, when the zone comes to its die, and is to be erased when the zone was
-//! reset.
+//! A zone has a superblock on each of a number of neighbouring dies, and its program units alternate over these. So a
+//! unit's place follows from its number and the zone's superblocks; neither a map of units nor an inverse is needed.
+//! The least erased superblock of a die is allocated when the zone first reaches that die, and queued for erasing when
+//! the zone is reset.
 //!
 //! | state | a write at the pointer | open | close | finish | reset |
 //! |---|---|---|---|---|---|
@@ -14,19 +14,19 @@
 //! | closed | implicitly open | explicitly open | closed | full | empty |
 //! | full | refused | refused | refused | full | empty |
 //!
-//! Where as many zones are open as can be, the implicitly open one that was opened first is closed for another; where
-//! there is none such, or as many zones are active (open or closed), it is refused.
+//! At the limit of open zones, the implicitly open zone that was opened first is closed for another. Without one, or at
+//! the limit of active (open or closed) zones, the request is refused.
 //!
-//! Three numbers of a zone grow after each other: its *pointer* with each write that is let in, what has *arrived* in
-//! the buffer, and what was *appended* to a program unit. A zone that is full by its pointer keeps what it has of open
-//! and active zones until its last data have arrived, because begun program units take places in the buffer.
+//! Three numbers of a zone grow one after the other: its *pointer* with each accepted write, the units that have
+//! *arrived* in the buffer, and the units *appended* to a program unit. A zone that is full by its pointer stays open
+//! and active until its last data have arrived, because begun program units occupy places in the buffer.
 //!
-//! At rest no zone is open, as after a loss of power: what was open is closed, or empty if nothing was written to it.
-//! A state that is kept says of each zone what it is, how much of it was written, in whole program units but for full
-//! ones, and which superblocks it has.
+//! At rest no zone is open, as after a loss of power: an open zone is closed, or empty if nothing was written to it. A
+//! saved state has for each zone its state, the length written (in whole program units except for full zones), and its
+//! superblocks.
 //!
-//! Not modelled: read-only and offline zones, zone descriptors and reports, limits that change, random write areas, and
-//! the address that an append is told.
+//! Not modelled: read-only and offline zones, zone descriptors and reports, variable limits, random write areas, and
+//! the address returned by an append.
 
 use chronodisk_sim::Status;
 
@@ -42,10 +42,10 @@ use crate::footprint;
 /// Number of a zone in the drive.
 pub(crate) type ZoneIndex = u32;
 
-/// What zones are.
+/// Parameters of zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneParameters {
-    /// Units from the beginning of a zone to that of the next.
+    /// Distance between the beginnings of neighbouring zones, in units.
     pub(crate) size_units: u32,
     /// Units of a zone that can be written.
     pub(crate) capacity_units: u32,
@@ -57,7 +57,7 @@ pub(crate) struct ZoneParameters {
     pub(crate) most_active: u32,
 }
 
-/// What a zone can be.
+/// States of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ZoneState {
@@ -93,7 +93,7 @@ enum Word {
     Arrived,
     /// Units that have a slot.
     Appended,
-    /// For who drives the layer: the first of what is in the begun program unit, plus one.
+    /// For the layer's driver: the first unit of the begun program unit, plus one.
     Begun,
 }
 
@@ -211,7 +211,7 @@ struct RestingZone {
     written: u32,
 }
 
-/// Words of a zone at rest before those of its superblocks: state and units written.
+/// Words of a zone at rest before its superblocks: state and units written.
 const RESTING_WORDS: u32 = 2;
 
 impl RestingZones {
@@ -229,10 +229,10 @@ impl RestingZones {
         })
     }
 
-    /// The zones of which these are the words.
+    /// Decodes zones from words.
     ///
     /// # Errors
-    /// What can't be.
+    /// The invalid part.
     pub(super) fn of_words(parameters: ZoneParameters, words: Vec<u32>) -> Result<Self, &'static str> {
         let (mut zones, mut superblocks) = (Vec::new(), Vec::new());
         for words in words.chunks_exact((RESTING_WORDS + parameters.dies) as usize) {
@@ -303,10 +303,10 @@ impl RestingZones {
 }
 
 impl Zones {
-    /// What is kept of them; all that was let in has been programmed.
+    /// The zones' persistent state; all accepted data have been programmed.
     ///
     /// # Panics
-    /// If it has not.
+    /// If some have not.
     pub(super) fn at_rest(&self) -> RestingZones {
         let count = self.records.len() as u32 / RECORD_WORDS;
         let zones = (0..count).map(|zone| {
@@ -384,7 +384,7 @@ impl Ftl {
         first..first + zones.parameters.dies
     }
 
-    /// What a zone is.
+    /// State of a zone.
     #[cfg(test)]
     pub(crate) fn zone_state(&self, zone: ZoneIndex) -> ZoneState {
         self.zones().state(zone)
@@ -513,7 +513,7 @@ impl Ftl {
         Some(Appended { slot: superblock * self.sizes.units_per_superblock + in_superblock, completed })
     }
 
-    /// What is in a zone's begun program unit: see [`Ftl::set_begun_in_zone`].
+    /// Content of a zone's begun program unit: see [`Ftl::set_begun_in_zone`].
     pub(crate) fn begun_in_zone(&self, zone: ZoneIndex) -> Option<u32> {
         self.zones().get(zone, Word::Begun).checked_sub(1)
     }
@@ -626,7 +626,7 @@ impl Ftl {
         self.zones().superblocks.get(place).checked_sub(1)
     }
 
-    /// Where there are zones: what is to be erased on a die matters while no superblock is free there.
+    /// With zones, pending erases of a die matter only while it has no free superblock.
     pub(super) fn urgency_of_erases(&self, die: DieIndex) -> Urgency {
         let waiting = self.victims.candidates(die) > 0 || self.dies[die as usize].victim.is_some();
         match self.blocks.free(die) {

@@ -11,7 +11,7 @@ use super::zones::ZoneState;
 use super::*;
 use crate::contract::cases;
 
-/// Zones of 15 program units on two or four of the four dies, of which so many can be open and active.
+/// Zones of 15 program units on two or four of the four dies, with limits of open and active zones.
 pub(super) fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlParameters {
     let zone = ZoneParameters { size_units: 512, capacity_units: 7 * 24, dies, most_open, most_active };
     FtlParameters {
@@ -22,7 +22,7 @@ pub(super) fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlPara
     }
 }
 
-/// A drive whose programs end at once, and whose erases end when somebody waits for one.
+/// A drive with immediate programs, and erases that end when a write waits for one.
 #[derive(Clone)]
 pub(super) struct Drive(pub(super) Ftl);
 
@@ -46,7 +46,7 @@ impl Drive {
         Ok(place)
     }
 
-    /// Erases what waits for that on a die.
+    /// Executes the pending erases of a die.
     fn erase(&mut self, die: DieIndex) {
         while self.0.urgency(die) != Urgency::None {
             let collection = self.0.start_collection(die).expect("something is to be erased");
@@ -99,7 +99,7 @@ impl Drive {
     }
 }
 
-/// What the specification says of a zone.
+/// State of a zone according to the specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shadow {
     state: ZoneState,
@@ -187,7 +187,7 @@ impl Shadows {
     }
 }
 
-/// That each unit written is in a slot of its own, no other is anywhere, and what is counted is right.
+/// Checks that each written unit has a slot of its own, no other unit has one, and the counts are right.
 fn check(ftl: &Ftl, shadows: &Shadows) {
     let geometry = ftl.parameters().geometry;
     let mut valid = vec![0; geometry.superblocks() as usize];
@@ -224,7 +224,7 @@ proptest! {
         seed in any::<u64>(),
         rounds in prop::collection::vec(1u32..200, 1..6),
     ) {
-        // A zone is 7 program units, of which a superblock has 4.
+        // A zone is 7 program units; a superblock has 4.
         let dies = dies.max(2);
         let parameters = Arc::new(with_zones(dies, most_open, most_open + closed));
         prop_assert_eq!(parameters.check(), Ok(()));
