@@ -52,13 +52,13 @@ pub struct ZoneLayout {
 /// project's design, checked by the module `contract` (a feature of that name):
 ///
 /// 1. *Arrival.* A request arrives at [`now`](Self::now), after all events already due there; several at one instant
-///   arrive in submission order.
+///    arrive in submission order.
 /// 2. *Non-anticipation.* Histories with equal arrivals before t have equal completions up to and including t.
 /// 3. *Stepping changes nothing.* Any sequence of steps gives the same completions.
 /// 4. *Conservation.* Every request gets exactly one completion, at least 1 ns after its arrival, within a bounded
-///   number of events.
+///    number of events.
 /// 5. *Bounds.* [`next_event`](Self::next_event) is never in the past, and is in the future after a step to now;
-///   nothing completes before [`completion_bound`](Self::completion_bound).
+///    nothing completes before [`completion_bound`](Self::completion_bound).
 /// 6. *Drained* means nothing outstanding; background work may go on for ever, at bounded cost.
 /// 7. *Determinism.* Equal profile, seed and arrivals give equal completions.
 /// 8. *Fork.* Fork, speculate and drop leaves no trace.

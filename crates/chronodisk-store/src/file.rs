@@ -374,7 +374,7 @@ mod tests {
         for (path, kind) in [
             (fifo.as_path(), "a pipe; expected a regular file"),
             (directory.path(), "a directory; expected a regular file"),
-            (std::path::Path::new("/dev/zero"), "a character device; expected a regular file"),
+            (Path::new("/dev/zero"), "a character device; expected a regular file"),
         ] {
             let error = FileStore::open(path, CAPACITY_BYTES, Durability::default()).unwrap_err();
             assert!(matches!(error, StoreError::NotRegular { .. }), "{error:?}");

@@ -15,9 +15,9 @@ use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len
 ///
 /// * *Without a volatile cache* every write reaches the file before it completes, and the memory is a read cache.
 /// * *With one* a written (dirty) page stays in memory only, until it is evicted, until its neighbours are written
-/// back, or until a flush. Then it goes to the file together with the dirty pages around it. Its space in the file is
-/// reserved before the write completes, so a full disk is an error of the write and not of a later one, of a flush or
-/// of the end. An orderly end writes all dirty pages back.
+///   back, or until a flush. Then it goes to the file together with the dirty pages around it. Its space in the file is
+///   reserved before the write completes, so a full disk is an error of the write and not of a later one, of a flush or
+///   of the end. An orderly end writes all dirty pages back.
 ///
 /// A page that can't be written back stays in memory. Reads of it succeed; flushes and the end fail until it is
 /// written. Without support for reservation (`fallocate`), the host's disk may turn out to be full at a write-back.

@@ -4,7 +4,7 @@
 //! included; its *ranks* count blocks with data. Every sparing scheme is one of two rules between them:
 //!
 //! * The zone is divided into equal *units* (a track, a cylinder, a range of cylinders, or the zone itself), each with
-//! room for a number of ranks; a slip shifts the ranks behind it within its unit, into the unit's spares.
+//!   room for a number of ranks; a slip shifts the ranks behind it within its unit, into the unit's spares.
 //! * The same units, but a slip shifts everything behind it, to the end of the zone.
 //!
 //! Nothing is stored per block or track: a lookup searches the zones and the zone's slips by bisection.

@@ -5,12 +5,12 @@
 //! Modelled, one request at a time for each sled, in order of arrival:
 //! 1. Each request spends `command-overhead` in the controller, concurrently with everything else.
 //! 2. The sled seeks in X and Y at the same time: accelerates, brakes, settles in X, turns round in Y where it must,
-//!   with or against its springs (`seek.rs`). A bidirectional device reads a row from the side that it reaches first.
+//!    with or against its springs (`seek.rs`). A bidirectional device reads a row from the side that it reaches first.
 //! 3. The tips pass a servo burst and the sectors of one row of blocks at the access speed (`geometry.rs`); a row that
-//!   follows in the same direction needs no seek.
+//!    follows in the same direction needs no seek.
 //! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time. Blocks that were read cross while the
-//!   sled continues. A write starts its seek at once. On each pass over a row it writes the blocks that had arrived
-//!   when the sled set out for it, at least the first.
+//!    sled continues. A write starts its seek at once. On each pass over a row it writes the blocks that had arrived
+//!    when the sled set out for it, at least the first.
 //! 5. A write completes `write-acknowledgement` after its last row, a read when its last block has crossed.
 //!
 //! An idle sled keeps sweeping. After `park-after` it is parked in the middle, and the next request waits for

@@ -3,12 +3,12 @@
 //! It knows each sector's possible contents now, and those after the end of the process or the power. The rules:
 //!
 //! * A successful write, zeroing or discard is visible now. Without a volatile cache it is there afterwards; with one
-//! either it or any earlier possibility is.
+//!   either it or any earlier possibility is.
 //! * A failed one may have changed each of its sectors, or none.
 //! * After a successful flush or orderly end the present contents are also those afterwards; a failed one promises
-//! nothing.
+//!   nothing.
 //! * After a failed synchronisation the sectors that it may have covered are old or new, for readers too, until they
-//! are written again.
+//!   are written again.
 
 use chronodisk_store::{Durability, FileOperation, StoreError};
 
