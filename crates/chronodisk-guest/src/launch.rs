@@ -6,17 +6,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chronodisk_sim::Nanos;
-use chronodisk_trace::calls::Plan;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -34,94 +31,12 @@ use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAUL
 use crate::processes::{Backend, Guest, Inheritance, describe};
 use crate::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use crate::recording::Recording;
-use crate::replay::{self, ThinkTime};
-use crate::root::RootChoice;
+use crate::replay;
+pub use crate::run_options::{ReplayOptions, RunOptions};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_end};
 use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
-
-/// Command and devices of a run.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The devices, at least one, in the order of the guest's names for them: /dev/vda, /dev/vdb and on.
-    pub devices: Vec<DeviceOptions>,
-    /// How long a model that is elsewhere may take to answer.
-    pub answer_patience: Duration,
-    /// How long a lost connection to one may take to come back.
-    pub reconnect_patience: Duration,
-    /// Bounds of the uniform sleep in every call of the model; the guest must not notice it.
-    pub model_delay: RangeInclusive<Nanos>,
-    /// Diagnostic: the guest's clock sleeps up to so long, at random, at one in eight of its entries; the guest must
-    /// not notice.
-    pub clock_disturbance: Nanos,
-    /// Seed of everything that is random.
-    pub seed: u64,
-    /// File system to make and mount, or to mount alone ([`FileSystem::Existing`]).
-    pub file_system: FileSystem,
-    /// Whether one may be made on a store that holds something.
-    pub overwrite: bool,
-    /// Further words for mkfs.
-    pub mkfs_options: Vec<String>,
-    /// For `mount -o`.
-    pub mount_options: Option<String>,
-    /// For `mount -t`, instead of the file system's name: the name used by a module of the user's own.
-    pub mount_type: Option<String>,
-    /// Absolute path of the mount point in the guest.
-    pub mount_point: String,
-    /// The guest's I/O scheduler; its kernel's default if `None`.
-    pub scheduler: Option<String>,
-    /// The guest's memory in bytes.
-    pub memory_bytes: u64,
-    /// How time passes in the guest.
-    pub time: GuestTime,
-    /// The file of the kernel that the guest runs; the one that is installed for its clock if `None`.
-    pub kernel: Option<PathBuf>,
-    /// Modules of the user's own that are loaded before the file system is made, as paths of the host's tree.
-    pub modules: Vec<PathBuf>,
-    /// The guest's clock at its start; `None` for the host's present time.
-    pub start_time: Option<Duration>,
-    /// Whether the guest writes to the host's tree itself.
-    pub host_writes: bool,
-    /// Where the command's root is; not on the device if the guest writes to the host's tree itself.
-    pub root: RootChoice,
-    /// Whether the command waits until the file system has done its own work, in the guest's time: it does not in the
-    /// host's.
-    pub settle: bool,
-    /// Whether the guest's caches are emptied before the command; they are for a root on the device.
-    pub drop_caches: bool,
-    /// Whether to check the file system after it was unmounted.
-    pub check: bool,
-    /// Interval of the guest's time between samples of the devices' use of the host; none under [`GuestTime::Real`].
-    pub sample_every: Option<Nanos>,
-    /// Command and arguments; not looked at if system calls are replayed.
-    pub command: Vec<OsString>,
-    /// Replay in place of a command.
-    pub replay: Option<ReplayOptions>,
-    /// Where the command's system calls are recorded, if they are.
-    pub recording: Option<Recording>,
-    /// Whether the command's standard output goes to our standard error.
-    pub stdout_to_stderr: bool,
-    /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
-    pub ends_by_signal: bool,
-}
-
-impl RunOptions {
-    /// The executable of the kernel that the guest gets; `None` if this host has none.
-    #[must_use]
-    pub fn kernel_file(&self) -> Option<PathBuf> {
-        UserModeLinux::for_clock(&self.time, self.kernel.as_deref()).ok().map(|kernel| kernel.executable)
-    }
-}
-
-/// System calls that a guest makes in place of a command.
-#[derive(Clone, Debug)]
-pub struct ReplayOptions {
-    /// Which, and in which order.
-    pub plan: Arc<Plan>,
-    /// How recorded CPU time becomes the guest's.
-    pub think: ThinkTime,
-}
 
 /// Runs the command in a guest on the emulated device.
 ///

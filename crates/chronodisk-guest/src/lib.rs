@@ -43,6 +43,7 @@ mod records;
 mod relay;
 mod replay;
 mod root;
+mod run_options;
 mod samples;
 mod settle;
 mod shared;
