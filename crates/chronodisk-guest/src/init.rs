@@ -421,8 +421,8 @@ fn text_of(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// Looks, 20 ms apart in the guest's time, at what the command left running: a second until it is killed, or less if the
-/// user waits for the end, and an hour until killed processes have gone, which may wait for a slow device.
+/// Looks, 20 ms apart in the guest's time, at the processes left by the command: a second until they are killed, less
+/// if the user waits for the end, and an hour until killed processes have gone, which may wait for a slow device.
 const LOOKS_AFTER_TERM: u32 = 50;
 const LOOKS_IN_HASTE: u32 = 5;
 const LOOKS_AFTER_KILL: u32 = 180_000;

@@ -242,7 +242,8 @@ fn advice_on_a_mapped_file_and_synchronous_vectors_are_replayed() {
     assert_eq!(read, (327, number(u64::MAX), number(0)), "preadv2");
 }
 
-/// Where names of attributes are not recorded, all that are set have one name, so that one which was not found needs another.
+/// Without recorded names of attributes, all attributes that are set have one name; an attribute that was not found has
+/// another.
 #[test]
 fn an_attribute_that_was_not_there_is_not_the_one_that_was_set() {
     let mut records = vec![
