@@ -230,7 +230,7 @@ def test_a_job_file_of_fio_is_followed(tmp_path: Path) -> None:
     assert simulate("constant-1ms", fio_job=file).notes == [
         "[reads]: its ioengine is synchronous, so one request is outstanding, as with fio"
     ]
-    file.write_text(text + "verify=md5\n")
+    file.write_text(text.replace("randread", "randwrite") + "verify=md5\n")
     with pytest.raises(UsageError, match="jobs.fio:8: verify: md5; expected no verification"):
         simulate("constant-1ms", fio_job=file)
     for wrong in ({"depth": 4}, {"arrivals": "closed"}, {"speed": 2.0}):

@@ -170,18 +170,24 @@ fn a_synchronisation_that_fails_in_the_kernel_stays_failed_for_clients() {
     }
 }
 
-/// It said status 2, wrong usage.
+/// A name that the host's file system refuses is a fault of the host; a directory in place of a file is wrong usage.
 #[test]
 fn a_server_whose_store_the_host_refuses_ends_with_status_3() {
+    let long = "x".repeat(300);
     for (name, store) in STORES {
-        let place = TestFolder::new();
-        let folder = place.path("disk");
-        std::fs::create_dir(&folder).unwrap();
-        let output = place.chronodisk(&[&["serve", "--device", "null", "--nbd", "unix:s"], store].concat()).output();
-        let output = output.unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
-        assert!(errors.contains("Is a directory (os error 21)"), "{name}: {errors}");
+        for (path, status, expected) in
+            [(&*long, 3, "File name too long (os error 36)"), ("folder", 2, "a directory; expected a regular file")]
+        {
+            let place = TestFolder::new();
+            std::fs::create_dir(place.path("folder")).unwrap();
+            let store: Vec<String> = store.iter().map(|word| word.replace("disk", path)).collect();
+            let mut arguments = vec!["serve", "--device", "null", "--nbd", "unix:s"];
+            arguments.extend(store.iter().map(String::as_str));
+            let output = place.chronodisk(&arguments).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{name}: {errors}");
+            assert!(errors.contains(expected), "{name}: {errors}");
+        }
     }
 }
 

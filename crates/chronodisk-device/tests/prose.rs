@@ -52,7 +52,7 @@ const ALLOWED: [(&str, usize); 15] = [
     ("chronodisk-engine", 64),
     ("chronodisk-fit", 23),
     ("chronodisk-front", 28),
-    ("chronodisk-guest", 48),
+    ("chronodisk-guest", 47),
     ("chronodisk-importers", 3),
     ("chronodisk-native", 8),
     ("chronodisk-py", 3),

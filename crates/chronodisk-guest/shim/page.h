@@ -86,20 +86,20 @@ enum chronodisk_clock {
 	CHRONODISK_CLOCK_REAL = 2, /* It is the host's, and never stops or jumps. */
 };
 
-/* What passes while the guest computes. */
+/* Time base while the guest computes. */
 enum chronodisk_computing {
 	CHRONODISK_COMPUTING_WALL = 0, /* The host's time. */
 	CHRONODISK_COMPUTING_MEASURED = 1, /* The guest's own CPU time. */
 	CHRONODISK_COMPUTING_ZERO = 2, /* Nothing; of exact clocks only. */
 };
 
-/* What passes while the guest idles with nothing outstanding. */
+/* Time base while the guest idles with nothing outstanding. */
 enum chronodisk_idling {
 	CHRONODISK_IDLING_JUMP = 0, /* Nothing: the clock jumps to the next event. */
 	CHRONODISK_IDLING_HOST = 1, /* The host's time. */
 };
 
-/* What a program returns to its kernel for. */
+/* Cause of a program's return to its kernel. */
 enum chronodisk_work {
 	CHRONODISK_WORK_CALL = 0, /* A system call that is none of the others. */
 	CHRONODISK_WORK_COPY = 1, /* A system call that reads or writes. */
@@ -107,13 +107,13 @@ enum chronodisk_work {
 	CHRONODISK_WORK_MAP = 3, /* A system call that changes the program's memory. */
 	CHRONODISK_WORK_PROCESS = 4, /* A system call that begins or ends processes. */
 	CHRONODISK_WORK_SWITCH = 5, /* A system call after which another program runs. */
-	/* A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is
-	 * there. */
+	/* A system call that looks a name up without a change: `stat`, `access`, `readlink`, `open` of an existing
+	 * file. */
 	CHRONODISK_WORK_LOOK_UP = 6,
 	CHRONODISK_WORK_OTHER = 7, /* What is none of them, as after an idle time. */
 };
 
-/* For whom the guest's kernel makes a request. */
+/* Origin of a request in the guest's kernel. */
 enum chronodisk_issuer {
 	CHRONODISK_ISSUER_UNKNOWN = 0, /* An interrupt, or a kernel whose tasks are not known. */
 	CHRONODISK_ISSUER_PROGRAM = 1, /* A program, during its system call or page fault. */
@@ -127,13 +127,13 @@ enum chronodisk_ask {
 	CHRONODISK_ASK_INTERRUPT = 2, /* The completion bound has passed while the guest ran. */
 };
 
-/* What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all of
- * c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least. */
+/* Charge for a piece of work with CPU time c: added + scale * (c up to the bound, less the free part) + all of c
+ * beyond the bound, but at least WORK_NANOS_MIN and c / WORK_SHARE_MIN. */
 struct chronodisk_cost {
 	const uint64_t taken_off_nanos;
 	const uint64_t added_nanos;
 	const uint64_t scale_millionths;
-	/* What a piece takes that does no work beyond being one; NEVER if all counts by the scale. */
+	/* CPU time of a piece without additional work; NEVER if the scale applies to all. */
 	const uint64_t bound_nanos;
 };
 
@@ -161,7 +161,7 @@ struct chronodisk_page {
 	const uint64_t computing; /* An enum chronodisk_computing. */
 	/* Share of the kernel's CPU time that counts where it is none of the kinds of work. */
 	const uint64_t kernel_scale_millionths;
-	const uint64_t other_bound_nanos; /* Its bound, as that of a kind of work. */
+	const uint64_t other_bound_nanos; /* Its bound, as for a kind of work. */
 	/* CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
 	 * scale of its own. */
 	const uint64_t copy_nanos_per_mib;
@@ -171,11 +171,10 @@ struct chronodisk_page {
 	/* Taken off the CPU time of every return to the kernel, until the clock has measured it. */
 	const uint64_t trap_nanos_unmeasured;
 	const uint64_t interrupt_nanos; /* Taken off instead where an alarm interrupted user code. */
-	const uint64_t fault_extra_nanos; /* Taken off beyond that of a return where user code met a page fault. */
-	/* Taken off beyond that at the first page faults of a new address space. */
+	const uint64_t fault_extra_nanos; /* Free part beyond a return's, if user code had a page fault. */
+	/* Free part beyond that at the first page faults of a new address space. */
 	const uint64_t new_fault_extra_nanos;
-	/* Taken off beyond that of a return where user code read the time stamp counter. */
-	const uint64_t tsc_extra_nanos;
+	const uint64_t tsc_extra_nanos; /* Free part beyond a return's, if user code read the time-stamp counter. */
 	const uint64_t tsc_hertz; /* Rate of the emulated time stamp counter. */
 	const uint64_t realtime_start_nanos; /* CLOCK_REALTIME at virtual time zero, since 1970. */
 	/* CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's. */
@@ -199,7 +198,7 @@ struct chronodisk_page {
 	/* Written by the guest's clock. */
 	volatile uint64_t virtual_now; /* The clock when it last stopped. */
 	volatile uint64_t kicks; /* Kicks during which the guest stood still. */
-	volatile uint64_t issuer; /* For whom the kick was, an enum chronodisk_issuer. */
+	volatile uint64_t issuer; /* Origin of the kick, an enum chronodisk_issuer. */
 	volatile uint64_t idle_exchanges; /* Times that an idle guest waited for the device. */
 	volatile uint64_t interrupts; /* Times that a running guest was interrupted for a completion. */
 	volatile uint64_t jumps;
@@ -208,9 +207,9 @@ struct chronodisk_page {
 	volatile uint64_t tsc_reads; /* Emulated reads of the time stamp counter. */
 	volatile uint64_t traps; /* Returns of user code to the kernel. */
 	volatile uint64_t kernel_cpu_nanos; /* CPU time of the guest's kernel, unscaled. */
-	/* CPU time of the kernel's finished work, without what its host took to run programs, */
+	/* CPU time of the kernel's finished work, without the host's overhead of running programs, */
 	volatile uint64_t kernel_work_nanos;
-	volatile uint64_t kernel_counted_nanos; /* what it counted, */
+	volatile uint64_t kernel_counted_nanos; /* the virtual time counted for it, */
 	volatile uint64_t kernel_in_full_nanos; /* and the part of it that counted in full. */
 	volatile uint64_t user_cpu_nanos; /* CPU time of the guest's programs, traps taken off. */
 	volatile uint64_t host_tree_read_bytes;
@@ -220,7 +219,7 @@ struct chronodisk_page {
 	volatile uint64_t spins; /* Times that a program was seen to spin while computing took no time. */
 	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped. */
 	volatile uint64_t new_faults; /* First page faults of new address spaces. */
-	struct chronodisk_worked worked[7]; /* What the kernel worked on, by enum chronodisk_work. */
+	struct chronodisk_worked worked[7]; /* The kernel's work, by enum chronodisk_work. */
 	/* A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST. */
 	volatile uint64_t lost_pid;
 	volatile uint64_t lost_signal; /* The signal that killed it. */
@@ -279,7 +278,7 @@ _Static_assert(offsetof(struct chronodisk_page, lost_pid) == 712, "src/shared/la
 _Static_assert(offsetof(struct chronodisk_page, lost_signal) == 720, "src/shared/layout.rs");
 _Static_assert(sizeof(struct chronodisk_page) == 728, "src/shared/layout.rs");
 
-/* What the guest's clock asks; the guest stands still until the answer. */
+/* A question of the guest's clock; the guest stands still until the answer. */
 struct chronodisk_question {
 	uint64_t ask; /* An enum chronodisk_ask. */
 	uint64_t virtual_now;
@@ -291,7 +290,7 @@ _Static_assert(offsetof(struct chronodisk_question, virtual_now) == 8, "src/shar
 _Static_assert(offsetof(struct chronodisk_question, guest_timer) == 16, "src/shared/layout.rs");
 _Static_assert(sizeof(struct chronodisk_question) == 24, "src/shared/layout.rs");
 
-/* What the backend answers. */
+/* The backend's answer. */
 struct chronodisk_answer {
 	uint64_t virtual_now; /* The clock goes on from here. */
 	uint64_t completed; /* Completions that the guest was notified of. */
@@ -310,8 +309,8 @@ enum chronodisk_recorder {
 	CHRONODISK_RECORDER_IMPOSSIBLE = 3,
 };
 
-/* Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
- * number in the order of entries. */
+/* Events of a recording: words. The first one holds the kind and the number of words, the second the call's number
+ * in the order of entries. */
 enum chronodisk_event {
 	/* A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
 	 * two paths. */
@@ -327,7 +326,7 @@ enum chronodisk_event {
 	CHRONODISK_EVENT_WORDS = 5,
 };
 
-/* What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none. */
+/* A recorder's instructions for a call, in four bits each: an argument's number plus one, or 0 for none. */
 enum chronodisk_listed {
 	CHRONODISK_LISTED_PATH = 0,
 	CHRONODISK_LISTED_SECOND_PATH = 4,

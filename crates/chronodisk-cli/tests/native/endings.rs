@@ -336,7 +336,6 @@ fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: u
     let cases = [
         ("setup sleeps", SLEEPS.to_owned(), "true".to_owned(), term, term),
         ("setup sleeps, and the command is killed", format!("{apart} {SLEEPS}"), "true".to_owned(), kill, kill),
-        ("setup waits for the device", WRITES.to_owned(), "true".to_owned(), term, term),
         ("setup has left a process", apart.to_owned(), SLEEPS.to_owned(), hup, hup),
         ("the program waits for the device", "true".to_owned(), WRITES.to_owned(), term, term),
         ("a part of it does", "true".to_owned(), format!("{ignores}; ({WRITES}) & {SLEEPS}"), term, term),
