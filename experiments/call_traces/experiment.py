@@ -137,10 +137,7 @@ def same(program: Program, label: str, options: list[str], folder: Path, trace: 
     """What recording changes, and how true the replay on the same device is."""
     note(f"{program.title}, {label}: recording and replay")
     plain, run = recorded(program, folder, options, trace)
-    replays = [
-        call(folder, name, ["trace", "replay"], options, [str(trace)])
-        for name in ("first", "second")
-    ]
+    replays = [call(folder, name, ["trace", "replay"], options, [str(trace)]) for name in ("first", "second")]
     replay = replays[0].result["replay"]
     figures = {
         "program": program.name,

@@ -653,11 +653,13 @@ def main() -> None:
         for path, whole in [(PAGE, text), *with_tables]:
             path.write_text(whole)
         return
-    faults = [*provenance.faults(), *provenance.unmarked({**provenance.pages(), str(PAGE.relative_to(tables.ROOT)): text})]
+    pages = {**provenance.pages(), str(PAGE.relative_to(tables.ROOT)): text}
+    faults = [*provenance.faults(), *provenance.unmarked(pages)]
     if PAGE.read_text() != text:
         faults.append("docs/measurements.md differs from the results; make -C experiments measurements writes it")
     differing = [path.relative_to(tables.ROOT) for path, whole in with_tables if path.read_text() != whole]
-    faults += [f"{page}: a table differs from its result; make -C experiments measurements writes it" for page in differing]
+    told = "a table differs from its result; make -C experiments measurements writes it"
+    faults += [f"{page}: {told}" for page in differing]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -1,4 +1,4 @@
-"""Every built-in profile under plain and mixed loads, beside what was published of its device: `chronodisk devices check`.
+"""Every built-in profile under plain and mixed loads, beside published figures: `chronodisk devices check`.
 
 The figures are of simulated time and do not depend on the host. The experiment fails if a profile fails.
 """
