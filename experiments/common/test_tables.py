@@ -18,13 +18,14 @@ def some() -> Iterator[tables.Row]:
 
 
 class Pages(unittest.TestCase):
-    """Of a folder of documents."""
+    """Of a tree with a folder of documents."""
 
     def pages(self, **texts: str) -> list[tuple[str, str]]:
         """Give the pages that have tables."""
-        with TemporaryDirectory() as folder, mock.patch.multiple(tables, DOCS=Path(folder), TABLES={"some": some}):
+        with TemporaryDirectory() as folder, mock.patch.multiple(tables, ROOT=Path(folder), TABLES={"some": some}):
+            (Path(folder) / "docs").mkdir()
             for name, text in texts.items():
-                (Path(folder) / f"{name}.md").write_text(text)
+                (Path(folder) / "docs" / f"{name}.md").write_text(text)
             return [(path.name, text) for path, text in tables.pages()]
 
     def test_what_is_around_a_table_stays(self) -> None:
@@ -33,7 +34,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.pages(page=PAGE, other="No table.\n"), [("page.md", whole)])
 
     def test_a_table_without_its_marks_is_a_fault(self) -> None:
-        """Else it would stay as somebody typed it."""
+        """Else it would stay as its author typed it."""
         for text in ["No table.\n", PAGE.replace("<!-- end of table -->", ""), PAGE + PAGE]:
             with self.assertRaises(ValueError):
                 self.pages(page=text)
