@@ -408,6 +408,10 @@ fn whole_number(word: &str) -> Option<i64> {
         let number = u32::from_str_radix(hexadecimal, 16).ok().filter(|_| !hexadecimal.starts_with('+'))?;
         return Some(sign * i64::from(number));
     }
+    // Beyond the range of `decimal` with nine digits after the point.
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return word.parse().ok();
+    }
     let number = decimal(word, 0)?;
     (decimal(word, 9)? == number.checked_mul(1_000_000_000)?).then_some(number)
 }
@@ -473,7 +477,8 @@ mod tests {
         assert_eq!(whole_number("58.0"), Some(58));
         assert_eq!(whole_number("-1"), Some(-1));
         assert_eq!(whole_number("0xff"), Some(255));
-        for wrong in ["58.5", "0x", "0x+1", "1e-1", "x"] {
+        assert_eq!(whole_number("281474976710656"), Some(1 << 48));
+        for wrong in ["58.5", "0x", "0x+1", "1e-1", "x", "", "-", "99999999999999999999"] {
             assert_eq!(whole_number(wrong), None, "{wrong}");
         }
     }
