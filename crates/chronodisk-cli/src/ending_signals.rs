@@ -34,7 +34,7 @@ fn ignores(status: &str, signal: i32) -> bool {
         .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// What a signal of the terminal's keyboard (Ctrl-C, Ctrl-\) means.
+/// The meaning of a signal from the terminal's keyboard (Ctrl-C, Ctrl-\).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keyboard {
     /// The program gets it from the terminal, too, and decides: it may be interactive.
@@ -109,7 +109,7 @@ impl EndSignals {
         waits[..others.len()].iter().position(|wait| !wait.revents().is_empty())
     }
 
-    /// Sets a flag at the first signal; a second one ends this process at once, whatever it is doing.
+    /// Sets a flag at the first signal. A second signal ends this process at once.
     pub fn flag() -> Result<EndFlag, Failure> {
         let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
         let flag = EndFlag::default();

@@ -119,7 +119,7 @@ fn answer(mut socket: &TcpStream, place: &Place, page: &Page) -> io::Result<()> 
             Err(error) => return Err(error),
         }
     };
-    // A whole request is answered, whoever comes meanwhile.
+    // A whole request is answered, even if other clients connect meanwhile.
     place.hold();
     let (content_type, body) = match status {
         Status::Fine => (page.content_type, (page.render)()),

@@ -26,7 +26,7 @@ impl MemoryOptions {
     }
 }
 
-/// A quarter of what this process can have at most.
+/// A quarter of this process's memory limit.
 pub fn default_limit() -> ContentsLimit {
     let bounds = [host_bytes(), control_group_bytes(), getrlimit(Resource::As).current];
     ContentsLimit::of_bytes(bounds.into_iter().flatten().min().unwrap_or(FALLBACK_BYTES) / 4)

@@ -1,4 +1,4 @@
-//! The files of stores: what they say before a run, and what is left of them if it never begins.
+//! The files of stores: their state before a run, and their removal if the run never begins.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ pub fn refuse_contradictions(
     Ok(())
 }
 
-/// Files of stores that did not exist before a command, removed again if nobody ever used a device: an unfinished one
+/// Files of stores that did not exist before a command, removed again if no device was ever used: an unfinished one
 /// would be in the way of the next start.
 pub struct NewFiles(Vec<NewStore>);
 
@@ -59,7 +59,7 @@ impl NewFiles {
         NewFiles(path.into_iter().filter_map(NewStore::at).collect())
     }
 
-    /// Removes what was made meanwhile. A store that somebody else has made there holds its lock, and stays.
+    /// Removes files created meanwhile. A store of another process holds its lock, and stays.
     pub fn remove(&self) {
         self.0.iter().for_each(NewStore::remove);
     }
@@ -78,7 +78,7 @@ impl NewStore {
     }
 
     fn remove(&self) {
-        // Without the store's own file, files beside it are somebody else's.
+        // Without the store's own file, files beside it belong to another program.
         let Ok(file) = File::open(&self.path) else { return };
         let give_up = Instant::now() + RELEASE_MAX;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -122,7 +122,7 @@ mod tests {
         for name in names {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        // Somebody else's, as there is no store.
+        // Another program's file, as there is no store.
         new.remove();
         assert!(names.iter().all(|name| folder.path().join(name).exists()));
         let other = File::create(folder.path().join("new")).unwrap();

@@ -190,7 +190,7 @@ fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What a reader of a run should know that this signal ended.
+/// A note for readers of a run that this signal ended.
 pub fn ended_early(signal: &str) -> String {
     format!("{signal} ended the run; its last repetition is not that of a whole command")
 }

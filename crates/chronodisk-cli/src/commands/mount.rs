@@ -143,7 +143,7 @@ impl Run<'_> {
                     if is_asked && end.failure.is_none() {
                         result.ended_by = EndedBy::Signal;
                         result.warnings.push(runs::ended_early(interruption.name()));
-                        // The command's own status says nothing of what was left out.
+                        // The command's own status does not report omitted calls.
                         let is_cut = !ran.asked_to_end || self.arguments.reps.wants_more(result);
                         if end.status == status::FINE && is_cut {
                             end.status = interruption.status();

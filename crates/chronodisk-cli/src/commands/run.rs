@@ -609,7 +609,7 @@ fn repeat(
             status => status,
         };
         if let Some(signal) = outcome.asked_to_end {
-            // The command's own status says nothing of what was left out.
+            // The command's own status does not report omitted calls.
             if run.status == status::FINE && arguments.reps.wants_more(&run.result) {
                 run.status = status_of(signal);
             }
@@ -664,7 +664,7 @@ pub fn failure(error: RunError) -> Failure {
     }
 }
 
-/// What to do about a step of the guest's that failed, where other programs say only what is wrong.
+/// Advice for a failed step of the guest. Other programs report only the error.
 fn next_step(stage: Stage, message: &str) -> Option<&'static str> {
     match stage {
         Stage::Boot if message.contains("kernel module") => Some(

@@ -536,7 +536,7 @@ struct Keeping<'a> {
     directory: &'a Path,
     started_at: String,
     shadow: Option<ShadowResult>,
-    /// What went wrong while it was served.
+    /// The first error of serving it.
     failure: Option<String>,
 }
 

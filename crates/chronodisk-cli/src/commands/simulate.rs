@@ -309,7 +309,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         drop(self.writer.take());
         if let Some(directory) = &self.fresh {
-            // Somebody else's file in it stays, and so does the directory.
+            // Another program's file in the directory stays, and so does the directory.
             let _ = std::fs::remove_dir(directory);
         }
     }

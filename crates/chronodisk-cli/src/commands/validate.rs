@@ -63,7 +63,7 @@ pub struct Arguments {
     memory: MemoryOptions,
 }
 
-/// A request in memory, and what becomes of it, takes so many times what its line takes, at most.
+/// Upper bound of a request's memory as a multiple of its line's length, results included.
 const MEASURED_FACTOR: u64 = 32;
 
 /// Replays, and writes the figures.

@@ -37,9 +37,9 @@ pub struct Arguments {
     memory: MemoryOptions,
 }
 
-/// What a request of the log needs for the closed loop of punctual completions: its record, its cause, its followers.
+/// Memory of a logged request in the closed loop of punctual completions: its record, its cause, its followers.
 const TWIN_BYTES: u64 = 512;
-/// What an outstanding request needs in a model and beside it.
+/// Memory of an outstanding request in a model and beside it.
 const OUTSTANDING_BYTES: u64 = 1 << 10;
 
 /// Name and version of the JSON form; added fields don't change it.

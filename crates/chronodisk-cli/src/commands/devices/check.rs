@@ -1,4 +1,4 @@
-//! `chronodisk devices check`: what devices do under plain and mixed loads, beside what was published of them.
+//! `chronodisk devices check`: the behaviour of devices under plain and mixed loads, beside their published figures.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -67,7 +67,7 @@ pub struct Waiting<'a> {
     pub child: Option<Child>,
     /// The block device of `--attach`.
     pub attachment: Option<&'a Attachment>,
-    /// What is called every second, if anything.
+    /// Called every second, if present.
     pub every_second: Option<&'a mut dyn FnMut()>,
 }
 
@@ -76,7 +76,7 @@ const KILLED_GO_WITHIN: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Waiting<'_> {
-    /// Waits for a signal, the child's end, or that of the block device. A signal goes to the child first.
+    /// Waits for a signal, the end of the child or the end of the block device. A signal goes to the child first.
     ///
     /// `offspring` are the child and all that it starts; after a signal nothing of it is left.
     pub fn wait(mut self, offspring: &Offspring) -> Result<Ending, Failure> {

@@ -77,7 +77,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-/// What is taken off think times for strace itself.
+/// The time of strace that is subtracted from think times.
 fn taken_off(header: &Header) -> String {
     let Some(TracerCost { estimate, low, high, .. }) = header.tracer else {
         return ", and the time of strace itself".to_owned();

@@ -67,12 +67,12 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     }
 }
 
-/// What the groups of a trace need for each call, besides the call: its place in the order, its paths.
+/// Memory of a trace's groups per call, beyond the call: its place in the order and its paths.
 const GROUPING_BYTES: u64 = 256;
-/// What a replay's plan needs for each call.
+/// Memory of a replay's plan per call.
 const PLAN_BYTES: u64 = 512;
 
-/// Reads a trace that the user named, of which something is made that needs so many bytes for each call.
+/// Reads a trace named by the user. The caller will need `further_bytes` of memory for each of its calls.
 fn read(path: &Path, memory: MemoryOptions, further_bytes: u64) -> Result<CallTrace, Failure> {
     let memory = CallMemory { limit: memory.limit(), further_bytes };
     read_calls_within(path, memory).map_err(|error| {

@@ -106,7 +106,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         }
     };
     let asked = signals.signal();
-    // What follows ends at the first signal; the journal stays.
+    // The conversion ends at the first signal; the journal stays.
     drop(signals);
     let mut trace = convert(&journal, None, ContentsLimit::NONE).map_err(Failure::after_start)?;
     trace.header.file_system_uuid = mount.as_deref().and_then(snapshot::uuid_of_mount);
@@ -151,7 +151,7 @@ fn kept(failure: Failure, journal: &Path) -> Failure {
     failure.help(format!("what was recorded is in {0}: chronodisk trace import --journal {0}", journal.display()))
 }
 
-/// A call in memory takes so many times what it takes in the output of strace or in a journal, at most.
+/// Upper bound of a call's memory as a multiple of its length in the output of strace or in a journal.
 pub const CALL_FACTOR: u64 = 16;
 
 /// Reads a journal that this command or an earlier one has left.

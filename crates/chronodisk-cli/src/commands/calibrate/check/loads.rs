@@ -4,8 +4,9 @@
 //! 15 if the two kernels have different versions of it: 1.4.9 took 0.62 to 0.80 of the CPU time of 1.5.6 for these
 //! files, outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as long.
 //!
-//! CPU time is compared: in the guest, its time without idle time, less that of a run that only prepares the load;
-//! natively, that of the load's processes and of the kernel's threads, which write back and compress.
+//! The check compares CPU times. The guest's CPU time is its time without idle time, minus the CPU time of a run that
+//! only prepares the load. The native CPU time covers the load's processes and the kernel's threads for write-back and
+//! compression.
 
 use std::ffi::OsString;
 use std::fs;
