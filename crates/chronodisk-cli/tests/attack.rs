@@ -34,7 +34,7 @@ mod vhost_guest;
 
 use campaign::{Campaign, Kind};
 
-/// What attacks there are, and how many of 100 each is.
+/// The kinds of attacks, with their share of 100.
 const KINDS: [Kind; 5] = [
     Kind { name: "blocks", percent: 25, attack: blocks::attack },
     Kind { name: "files", percent: 30, attack: files::attack },

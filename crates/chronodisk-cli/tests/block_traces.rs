@@ -556,7 +556,7 @@ fn jobs_with_the_options_of_fios_examples_are_followed() {
             assert_eq!(result["requests"], 100, "the ramp's requests are in the log alone");
         }
     }
-    // What a job file names, it finds beside itself and in the environment.
+    // Includes are found beside the job file, and variables in the environment.
     std::fs::create_dir(folder.join("files")).unwrap();
     std::fs::write(folder.join("files/common.fio"), "direct=1\nbs=${FIO_BS}\n").unwrap();
     std::fs::write(folder.join("files/jobs.fio"), "[global]\ninclude common.fio\n[a]\nsize=64k\n").unwrap();

@@ -132,14 +132,14 @@ fn a_trace_of_millions_of_equal_calls_names_file_need_and_limit() {
         let wanted = ["t.calls", "GiB of memory; the limit is 256 MiB", "--memory-limit"];
         assert!(wanted.iter().all(|text| told.contains(text)), "{call}: {told}");
     }
-    // What fits is read, and the limit can be set.
+    // A file that fits is read, and the limit can be set.
     files::calls_of_equal_rows(&folder.path().join("small.calls"), 2);
     assert!(limited(folder.path(), GIB_KIB, &words("trace groups small.calls")).status.success());
     let output = limited(folder.path(), GIB_KIB, &words("trace groups small.calls --memory-limit 10MiB"));
     assert_eq!(complaint(&output, &[2]), None);
 }
 
-/// The library panics on some damage: whatever it does, the answer is a sentence.
+/// The library panics on some damage; the command must answer with an error in each case.
 #[test]
 fn a_damaged_log_prints_no_panic() {
     let folder = tempfile::tempdir().unwrap();

@@ -189,7 +189,7 @@ fn blkparse_and_btt_find_every_event_of_ours() {
         let count: u64 = line.split_whitespace().last().unwrap().parse().unwrap();
         assert!(count >= 199, "{line}");
     }
-    // The text of ours is what blkparse prints of our events.
+    // The text of ours is blkparse's output for our events.
     done(folder, &["trace", "convert", "run", "--to", "blkparse", "-o", "run.txt"]);
     let ours = fs::read_to_string(folder.join("run.txt")).unwrap();
     assert_eq!(ours.lines().count(), 1_000);

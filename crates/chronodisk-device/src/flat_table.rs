@@ -132,7 +132,7 @@ impl FlatTable {
     /// [`PIECE_BYTES`].
     ///
     /// # Errors
-    /// Those of `sink`.
+    /// The errors of `sink`.
     pub(crate) fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut changed = Vec::new();
         let pieces = self.memory.words().chunks(PIECE_BYTES / WORD_BYTES);

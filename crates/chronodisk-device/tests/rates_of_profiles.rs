@@ -65,7 +65,7 @@ fn zero_latency_access_is_slower_on_no_disk() {
         let is_asked =
             |line: &&str| !line.starts_with("immediate-read = true") && !line.starts_with("immediate-write = true");
         let plain: String = profile.text().lines().filter(is_asked).map(|line| format!("{line}\n")).collect();
-        // The keys of the controller that streams; those of traced drives are what was measured of them.
+        // The keys of the streaming controller; those of traced drives are measured.
         let streams = matches!(profile.kind(), "disk" | "streaming-disk") && plain.contains("\nwrite-buffer = ");
         let Some((before, after)) = plain.split_once("\nqueue-depth = ").filter(|_| streams) else { continue };
         let keys = "immediate-read = true\nimmediate-write = true";

@@ -88,7 +88,7 @@ impl<'a> Verifier<'a> {
         self.found
     }
 
-    /// Compares what has completed on a device with the log.
+    /// Compares a device's completions with the log.
     fn compare(&mut self, device: u16) {
         for completion in self.completions.drain(..) {
             let Some(record) = self.pending.remove(&completion.id.0).filter(|record| record.device == device) else {
@@ -257,7 +257,7 @@ pub enum VerifyError {
     },
 }
 
-/// A request whose bytes could not be moved is a media error whatever the model says.
+/// A request whose bytes could not be moved is a media error regardless of the model.
 fn expected_status(record: &RequestRecord, replayed: Status) -> Status {
     if record.store_failed { Status::MediaError } else { replayed }
 }

@@ -105,7 +105,7 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
 }
 
 impl Conditions {
-    /// The bytes that a point uses: of zones, of what was asked for, or of its own region.
+    /// The bytes that a point uses: of zones, of the requested region, or of its own region.
     fn region(&self, point: &Point, capacity_bytes: u64) -> Option<u64> {
         let zones = point.zones.zip(self.zone_bytes).map(|(zones, bytes)| bytes.saturating_mul(u64::from(zones)));
         zones.or(self.region_bytes).or(point.region.size.map(|size| size.bytes(capacity_bytes)))

@@ -3,7 +3,7 @@
 use chronodisk_fit::{Point, read_sweep};
 use serde_json::{Value, json};
 
-/// What fio printed, notes included, less the figures that nothing reads.
+/// fio's output with its notes, without the figures that no reader uses.
 const RESULT: &str = include_str!("data/options.json");
 
 fn result() -> Value {

@@ -1,4 +1,4 @@
-//! Which attacks are made, and the report of what they found.
+//! The choice of attacks, and the report of their findings.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::folder::{program, signal};
 use crate::guest::family;
 use crate::ledger::Random;
 
-/// What became of an attack.
+/// The outcome of an attack.
 #[derive(Debug)]
 pub enum Verdict {
     /// Everything was as promised.
@@ -24,7 +24,7 @@ pub enum Verdict {
     Found(String),
 }
 
-/// An attack: tells what it does in the first value, as the second what became of it.
+/// An attack: a description, and its outcome.
 pub type Attack = fn(&mut Random, &mut String) -> Verdict;
 
 pub struct Kind {
@@ -73,7 +73,7 @@ fn kind_of(kinds: &[Kind], seed: u64) -> &Kind {
     kinds.iter().find(is_drawn).expect("the shares are 100")
 }
 
-/// Makes the attack of a seed; its kind's name, and what it found.
+/// Makes the attack of a seed. Returns the name of its kind and its finding.
 fn make(kinds: &[Kind], seed: u64) -> (&'static str, Option<String>, &'static str) {
     let kind = kind_of(kinds, seed);
     let mut random = Random::new(seed ^ 0x5EED);
@@ -123,7 +123,7 @@ impl Campaign {
         Some(Campaign { seed, seconds: seconds.unwrap_or(0), one, report })
     }
 
-    /// Attacks until the time is over; what was found.
+    /// Attacks until the time is over. Returns the findings.
     pub fn run(&self, kinds: &'static [Kind]) -> Vec<String> {
         if let Some(seed) = self.one {
             return make(kinds, seed).1.into_iter().collect();
@@ -163,14 +163,14 @@ fn watch(told: &Receiver<Option<u64>>) {
     }
 }
 
-/// What a campaign has done, also in earlier calls.
+/// The work of a campaign, including earlier calls.
 struct Report {
     path: PathBuf,
     seed: u64,
     next: u64,
     seconds_before: f64,
     seconds: f64,
-    /// By kind and by what became of the attack.
+    /// By kind and outcome.
     counts: BTreeMap<String, BTreeMap<String, u64>>,
     findings: Vec<String>,
 }

@@ -42,7 +42,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     }
     let orderly = !signals.contains(&libc::SIGKILL);
     let ended = ends(&mut child, &before, orderly);
-    // What is left would keep the pipes open.
+    // Remaining processes would keep the pipes open.
     signal(-(child.id() as i32), libc::SIGKILL);
     if let Err(found) = ended {
         before.iter().for_each(|pid| signal(*pid as i32, libc::SIGKILL));
@@ -64,7 +64,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
         return Verdict::Found(format!("it ended by a signal: {}: {errors}", output.status));
     }
     let left: Vec<&str> = ["a.sock", "b.sock"].into_iter().filter(|name| place.path(name).exists()).collect();
-    // One that a second signal ends at once leaves what it has.
+    // A process that a second signal ends at once leaves its files.
     if orderly && signals.len() == 1 && !left.is_empty() {
         return Verdict::Found(format!("it left {left:?}: {errors}"));
     }

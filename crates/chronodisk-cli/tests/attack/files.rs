@@ -10,7 +10,7 @@ use crate::folder::{TestFolder, signal};
 use crate::guest::{can_run, family, wait_until_gone};
 use crate::ledger::Random;
 
-/// What both programs know: the files that a seed gives, in order. A name may come again; its file is replaced then.
+/// Shared by both programs: the files that a seed gives, in order. A repeated name replaces its file.
 const PLAN: &str = "
 import os, random, sys
 seed, count, keeps = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -61,7 +61,7 @@ for at, how, name, data in plan():
 if sys.argv[4] == 'panic': open('/proc/sysrq-trigger', 'w').write('c')
 ";
 
-/// Compares each file that is safe with what it was, or with what replaced it since.
+/// Compares each safe file with its last safe content, or with its later replacement.
 const CHECK: &str = "
 last = int(sys.argv[4])
 safe, later = {}, {}
@@ -161,7 +161,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     }
 }
 
-/// Reads what the program says until its guest is dead; the number of the last file that is safe.
+/// Reads the program's output until its guest is dead. Returns the number of the last safe file.
 fn live_and_die(child: &mut Child, death: Death, random: &mut Random) -> Option<u64> {
     let (files, delay, which) = (random.below(60), random.below(300), random.below(1_000) as usize);
     let pid = child.id();
@@ -181,7 +181,7 @@ fn live_and_die(child: &mut Child, death: Death, random: &mut Random) -> Option<
         std::thread::sleep(Duration::from_millis(delay));
         let all = family(pid);
         kill(death, pid, &all, which);
-        // What does not end with the one that was killed is killed, too: other attacks have other questions.
+        // Surviving processes are killed, too: other attacks test for those.
         let give_up = Instant::now() + GOING;
         let dies = !matches!(death, Death::Panic | Death::Ends);
         while dies && Instant::now() < give_up && all.iter().any(|pid| is_there(*pid)) {

@@ -1,4 +1,4 @@
-//! Which arguments of which commands name files, as the help of the commands says.
+//! The arguments that name files, for each command, from the commands' help.
 
 use std::process::Command;
 

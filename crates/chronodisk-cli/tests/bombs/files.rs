@@ -27,7 +27,7 @@ impl Drop for Writer {
     }
 }
 
-/// Files that any command may be given, and what keeps them going.
+/// Files for any command, and the processes that feed them.
 pub fn of_any_kind(folder: &Path) -> (Vec<PathBuf>, Vec<Writer>) {
     let place = |name: &str| folder.join(name);
     let text = |name: &str, text: &str| {
@@ -101,7 +101,7 @@ pub fn directory_with(folder: &Path, name: &str, file: &Path) -> PathBuf {
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
 
-/// A log of so many row groups of equal requests, each of which is in the file once.
+/// A log of so many row groups of equal requests. The file stores each group once.
 pub fn log_of_equal_requests(path: &Path, groups: usize) -> PathBuf {
     let record = RequestRecord {
         device: 0,

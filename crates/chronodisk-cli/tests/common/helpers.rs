@@ -7,7 +7,7 @@ pub struct Helper {
     pub word: String,
     /// The commands that have it.
     pub commands: String,
-    /// What a run says of its death; one of them.
+    /// A run's message about its death; one of these.
     pub messages: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ fn children(number: u32) -> Vec<Process> {
     numbers.into_iter().filter_map(process).collect()
 }
 
-/// The row of a process. One without a row is a helper that nobody has thought of.
+/// The row of a process. A process without a row is a helper that the table lacks.
 pub fn row_of<'a>(helpers: &'a [Helper], process: &Process, model: Option<&str>) -> &'a Helper {
     let is_model = model.is_some_and(|model| process.line.contains(model)) && !process.line.contains("exec-guard");
     let word = if is_model { "exec:" } else { process.line.as_str() };

@@ -30,7 +30,7 @@ use crate::kills;
 const PROMISES: &str = include_str!("promises.py");
 const CHECK: &str = include_str!("promises_check.py");
 
-/// Who dies.
+/// The process or machine that dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Death {
     /// The guest's kernel, of a panic.
@@ -159,7 +159,7 @@ impl Cell {
         (promised, said)
     }
 
-    /// What the next guest finds.
+    /// The contents found by the next guest.
     fn found(&self, place: &TestFolder, store: &[&'static str]) -> (Files, String) {
         let arguments = self.on("existing", store, &["python3", "-c", CHECK, "/mnt"]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -169,7 +169,7 @@ impl Cell {
         (String::from_utf8_lossy(&output.stdout).lines().filter_map(file_of).collect(), said)
     }
 
-    /// What was promised and is not there.
+    /// The promised contents that are missing.
     fn lost(&self) -> Vec<String> {
         let place = TestFolder::new();
         let (promised, found, said) = if self.death == Death::Power {
@@ -179,7 +179,7 @@ impl Cell {
             (promised, found, said)
         } else {
             let (promised, told) = self.promise(&place, &[]);
-            // The launcher lives to tell what became of the store.
+            // The launcher survives and reports the state of the store.
             let tells = matches!(self.death, Death::Panic | Death::Kernel | Death::Process);
             let by_names = self.keep.is_some() && self.file_system == "btrfs";
             assert!(!(tells && by_names) || told.contains("was not unmounted"), "{self:?}: {told}");

@@ -1,10 +1,10 @@
-//! The client's load, and the judgement of what is left of it.
+//! The client's load, and the check of the remaining contents.
 
 use crate::clients::Client;
 use crate::folder::TestFolder;
 use crate::ledger::{BLOCKS, Ledger, Random};
 
-/// Compares what a served device has with what was promised.
+/// Compares a served device with the acknowledged writes.
 pub fn compare(place: &TestFolder, device: &str, store: &[&str], ledger: &mut Ledger) -> Result<(), String> {
     let server = place.serve(device, store);
     let mut client = Client::nbd(&place.path("nbd.sock"));
@@ -18,7 +18,7 @@ pub fn write_until_gone(client: &mut Client, ledger: &mut Ledger, random: &mut R
     let depth = 1 + random.below(8) as usize;
     let longest = [1, 4, 64][random.below(3) as usize];
     loop {
-        // A flush covers what is complete, so nothing else is under way.
+        // A flush covers completed writes only, so no other request is outstanding.
         let count = 1 + random.below(32);
         for _ in 0..count {
             while client.under_way() >= depth {

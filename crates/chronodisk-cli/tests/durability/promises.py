@@ -187,14 +187,14 @@ for name, data in expected.items():
     print(name, len(data), hashlib.sha256(data).hexdigest(), flush=True)
 print("done", flush=True)
 if last.endswith("panic"):
-    # What was printed has to leave the guest first.
+    # The printed lines have to leave the guest first.
     time.sleep(1)
     open("/proc/sysrq-trigger", "w").write("c")
 if last.endswith("quiet"):
     time.sleep(1000000)
 index = 0
 while last.endswith("busy"):
-    # What is not promised: some is synchronised, some on its way.
+    # Unpromised writes: some are synchronised, some are in flight.
     make(f"busy-{index % 50}", 60000, index)
     if index % 3 == 0:
         fsync(f"busy-{index % 50}")

@@ -9,7 +9,7 @@ use super::support::{Chronodisk, processes_with, text};
 use super::victims::{self, NOBODY, Victims};
 
 /// As root in the guest: mounts the host's tree anew, past the overlay, and does its worst to a file there.
-/// Returns what it said, and the summary.
+/// Returns its output and the summary.
 fn attack(chronodisk: &Chronodisk, flags: &[&str], file: &Path) -> [String; 2] {
     let script = "
         mkdir \"$2\" && mount -t hostfs none \"$2\" -o / || exit 77
@@ -64,7 +64,7 @@ fn root_in_the_guest_changes_none_of_the_hosts_files() {
     assert!(!file.exists() && !summary.contains("refused calls"));
 }
 
-/// Runs the hostile kernel as this user. Returns what the command says of its end; `None` where it can't be run.
+/// Runs the hostile kernel as this user. Returns the command's error message; `None` where it can't be run.
 fn run_hostile_kernel(chronodisk: &Chronodisk, victims: &Victims, user: u32) -> Option<String> {
     let kernel = victims.kernel()?;
     let arguments = ["run", "--device", "null", "--fs", "none", "--kernel", kernel.to_str().unwrap(), "--", "true"];

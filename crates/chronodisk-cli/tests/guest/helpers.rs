@@ -51,7 +51,7 @@ impl Running {
         found
     }
 
-    /// Waits for the end; the exit status, the result and what it said.
+    /// Waits for the end. Returns the exit status, the result and the output.
     fn end(mut self, what: &str) -> (Option<i32>, Value, String) {
         let begun = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
@@ -87,7 +87,7 @@ fn each_process_of_a_run_that_dies_is_named_and_ends_the_run() {
     first.end("the launcher itself");
     let there: Vec<&String> = found.keys().collect();
     assert_eq!(there.len(), helpers.len(), "docs/endings.md lists others than {there:?}");
-    // Of the guest, the kernel and its own helpers; what becomes of its programs, `endings.rs` tests.
+    // Of the guest, the kernel and its own helpers; `endings.rs` tests the fate of its programs.
     let lasting = |processes: &Vec<Process>| processes.len().min(3);
     let victims: Vec<(&String, usize)> =
         found.iter().flat_map(|(word, processes)| (0..lasting(processes)).map(move |index| (word, index))).collect();

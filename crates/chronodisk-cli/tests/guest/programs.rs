@@ -36,7 +36,7 @@ fn programs() -> Vec<Program> {
     lines.map(program).collect()
 }
 
-/// With what is not on every user's: mkfs, and the servers of PostgreSQL.
+/// Including programs that few users' PATH has: mkfs, and the servers of PostgreSQL.
 fn search_path() -> OsString {
     let mut folders: Vec<PathBuf> =
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).chain(["/usr/sbin".into()]).collect();
@@ -45,7 +45,7 @@ fn search_path() -> OsString {
     std::env::join_paths(folders).unwrap()
 }
 
-/// Those of the list that are installed here. The others are named.
+/// The programs of the list that are installed here. The others are named.
 fn installed(wanted: impl Fn(&Program) -> bool) -> Vec<Program> {
     let path = search_path();
     let is_here = |need: &str| match need.starts_with('/') {

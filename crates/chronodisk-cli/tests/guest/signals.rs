@@ -1,4 +1,4 @@
-//! A signal to the launcher ends the run, whatever the command does about it, and nothing is left.
+//! A signal to the launcher ends the run regardless of the command's handlers, and no process remains.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::support::{Chronodisk, processes_with, text};
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A device whose second half never answers, as far as a test can wait. What a guest reads at its boot is in the first.
+/// A device whose second half never answers within a test. The guest's boot reads only the first half.
 const HALF_ENDLESS: &str = "import time
 from chronodisk.model import *
 class HalfEndless(QueueModel):
@@ -130,7 +130,7 @@ fn one_signal_ends_a_command_that_is_stopped_or_ignores_it() {
             let status = if *name == "ends-otherwise" { 7 } else { 128 + signal };
             assert_eq!(ended.status.code(), Some(status), "{name}: {}", ended.said);
             assert_eq!(ended.result["ended_by"], "signal", "{name}: {}", ended.result);
-            // It ended in order: the file system was unmounted, and what was measured is kept.
+            // It ended in order: the file system was unmounted, and the measurements are kept.
             assert_eq!(ended.result["reps"][0]["exit_status"], status, "{name}: {}", ended.result);
             let names = [(term, "SIGTERM"), (int, "SIGINT"), (hup, "SIGHUP")];
             let named = names.into_iter().find(|(number, _)| number == signal).unwrap().1;
@@ -229,7 +229,7 @@ fn a_signal_between_repetitions_keeps_those_before() {
 #[test]
 fn a_signal_while_a_model_is_awaited_ends_the_run() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    // A model that never says what it is.
+    // A model that never describes itself.
     let device = ["--device", "exec:sleep 1000", "--answer-timeout", "500s"];
     let running = Running::start(&chronodisk, "silent", &device, "true");
     std::thread::sleep(Duration::from_secs(2));
@@ -240,7 +240,7 @@ fn a_signal_while_a_model_is_awaited_ends_the_run() {
     assert_eq!(signal.map(|signal| 128 + signal).or(ended.status.code()), Some(143), "{}", ended.said);
 }
 
-/// What was flushed before the signal is in the store, whatever the command does about the signal.
+/// Data flushed before the signal is in the store, regardless of the command's handlers.
 #[test]
 fn a_store_keeps_what_was_flushed_before_the_signal() {
     let Some(chronodisk) = Chronodisk::new() else { return };

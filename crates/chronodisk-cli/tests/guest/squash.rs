@@ -432,7 +432,7 @@ fn the_journal_of_ext4_commits_beside_a_writer_that_never_pauses() {
         let flags = ["--fs", "ext4", "--capacity", "8GiB", "--squash", "--sample-every", "200ms"];
         let result = chronodisk.run_json(&drive, &flags, &["sh", "-c", program]);
         let samples = result["reps"][0]["samples"].as_array().expect("samples").iter();
-        // What is undecided is stored, too.
+        // Undecided contents are stored, too.
         let held = samples.map(|sample| sample["stored_bytes"].as_u64().unwrap()).max().unwrap();
         assert!(held <= most_bytes, "{drive}: {held} bytes are held");
     }

@@ -186,7 +186,7 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
 
 /// The helpers are found by looking, so that none can be forgotten.
 fn each_helper_that_dies_is_named(native: &Native, before: usize) {
-    // The words of a program begin with a colon, and so those of what it starts.
+    // The words of a program and of its children begin with a colon.
     let lists = [("mount", "true", 125), ("mount", "sleep 1000", 3)];
     for (command, setup, expected) in lists {
         let helpers = helpers_of(command);

@@ -1,4 +1,4 @@
-//! What is done before and after the command takes the device's time, and next to none of the host's.
+//! Steps before and after the command take the device's time, and next to none of the host's.
 
 use std::process::Stdio;
 use std::thread::sleep;

@@ -191,7 +191,7 @@ fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
     assert!(reason.contains("File too large"), "{reason}");
 }
 
-/// The program of --run ends with its server, whatever it does about signals, and so does all that it has started.
+/// The program of --run ends with its server despite its signal handlers, and so do all of its descendants.
 #[test]
 fn one_signal_ends_a_server_whose_program_ignores_it() {
     let (term, int) = (libc::SIGTERM, libc::SIGINT);

@@ -1,4 +1,4 @@
-//! Every listener bounds its connections, in all and of one address: idle clients shut nobody out.
+//! Every listener bounds its connections, in all and of one address, so idle clients exclude no other client.
 //!
 //! `listeners_are_made_in_one_module_and_each_is_attacked` in `tidy.rs` of the device's crate compares the sources
 //! with [`MADE_IN`], so that a new listener wants its case here.
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::TestFolder;
 
-/// The sources that make listeners. What each of them serves is below.
+/// The sources that make listeners. Their services are below.
 const MADE_IN: [&str; 3] =
     ["chronodisk-front/src/server/listen.rs", "chronodisk-engine/src/emulator/socket.rs", "chronodisk-cli/src/http.rs"];
 
@@ -36,9 +36,9 @@ struct Listener {
     /// The option that names the address.
     option: &'static str,
     over_tcp: bool,
-    /// What an idle client says before it falls silent.
+    /// The first message of an idle client.
     says: &'static [u8],
-    /// What a client asks that wants to be served, and how the answer begins; none if the server is silent until then.
+    /// The request of an active client, and the beginning of the answer; empty if the server is silent until then.
     asks: &'static [u8],
     answer: Option<&'static [u8]>,
 }

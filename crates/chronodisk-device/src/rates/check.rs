@@ -1,4 +1,4 @@
-//! What a profile's device does under plain and mixed loads, beside what was published of it.
+//! The behaviour of a profile's device under plain and mixed loads, beside its published figures.
 //!
 //! Rules hold for every profile, beside those of [mixed loads](super::mixed):
 //! - A published figure is met within its tolerance.

@@ -8,7 +8,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, SE
 use super::step;
 use crate::DeviceModel;
 
-/// What an endless writer does.
+/// The pattern of an endless writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// Writes of 128 KiB, each of which begins where the one before ends.
@@ -39,7 +39,7 @@ impl Writer {
 pub enum Pace {
     /// So many are outstanding at any time.
     Closed(u32),
-    /// At nine tenths of the rate of a closed loop of depth 4, whatever completes.
+    /// At nine tenths of the rate of a closed loop of depth 4, independent of completions.
     Open,
 }
 
@@ -77,7 +77,7 @@ impl Barrier {
     }
 }
 
-/// What a flush or a FUA write took beside a writer.
+/// The service time of a flush or a FUA write beside a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// From the arrival to the completion; a wait that exceeds [`GIVEN_UP`] times the bound is not waited for.
@@ -237,7 +237,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What a barrier took, and whether it has completed.
+    /// The service time of a barrier, and whether it has completed.
     fn barrier(&mut self, barrier: Barrier, number: u64, allowed: Nanos) -> (Waited, bool) {
         const SECTORS: u64 = (4 << 10) / SECTOR_BYTES;
         let places = self.device.info().capacity_sectors / SECTORS;

@@ -24,7 +24,7 @@ pub const NOISE_PERCENT: u64 = 1;
 /// A wait beside other requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What waits, and beside what.
+    /// The waiting load, and the load beside it.
     pub name: String,
     /// The longest wait.
     pub wait: Nanos,
@@ -32,7 +32,7 @@ pub struct Wait {
     pub bound: Nanos,
 }
 
-/// What was found of a profile.
+/// The findings about a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mixed {
     pub(super) waits: Vec<Wait>,
@@ -44,7 +44,7 @@ pub(super) struct Mixed {
 pub(super) struct Mixing<'a> {
     pub(super) profile: &'a Profile,
     pub(super) effort: Effort,
-    /// What a wait may take for reasons that the device states.
+    /// The part of a wait that the device's stated bounds explain.
     pub(super) stated: Nanos,
 }
 

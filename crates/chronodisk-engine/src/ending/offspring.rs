@@ -20,7 +20,7 @@ impl Offspring {
     /// From now on. Processes whose parents end become children of this process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn adopt() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         Ok(Offspring { others: children_of(own()) })
@@ -49,7 +49,7 @@ impl Offspring {
         }
     }
 
-    /// Waits for those of them that have ended and that nobody waits for: all but `awaited`.
+    /// Reaps ended processes other than `awaited`.
     pub fn bury(&self, awaited: &[u32]) {
         let is_orphan = |child: &i32| !self.others.contains(child) && !awaited.contains(&(*child as u32));
         for child in children_of(own()).into_iter().filter(is_orphan) {

@@ -1,4 +1,4 @@
-//! The connections of a listener: a bounded number, of which each peer has a share.
+//! The connections of a listener: a bounded number, with a share for each peer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +37,7 @@ struct There {
 pub struct Place {
     connections: Arc<Connections>,
     number: u64,
-    /// What the client did: one of the values below, or the instant at which it last asked for something.
+    /// The client's state: one of the values below, or the instant of its last request.
     state: Arc<AtomicU64>,
 }
 
@@ -45,16 +45,16 @@ pub struct Place {
 const NEW: u64 = 0;
 /// It has, and never asked for anything.
 const GREETED: u64 = 1;
-/// It keeps its place, whatever it does.
+/// It keeps its place permanently.
 const HELD: u64 = u64::MAX;
 
 /// A client that asked for something and was silent for longer since makes room for others.
 const SILENT_MAX: Nanos = Nanos::from_secs(600);
 
-/// Why somebody is not let in.
+/// The reason for a refused connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Nobody makes room.
+    /// No connection makes room.
     #[error("it has {0} connections, the most that it may")]
     Full(usize),
     /// The peer has its share.
@@ -66,7 +66,7 @@ pub enum Refusal {
 }
 
 impl Connections {
-    /// At most so many, of which each peer has its share.
+    /// Upper bound of the connections; each peer has its share.
     #[must_use]
     pub fn new(share: Share) -> Arc<Self> {
         Arc::new(Connections { share, inner: Mutex::default() })

@@ -29,7 +29,7 @@ impl Share {
 pub struct Guest<K, T> {
     /// Which one it is.
     pub key: K,
-    /// Whose it is.
+    /// The peer that owns it.
     pub peer: Peer,
     /// Who can be spared, and since when; the smaller rank first.
     pub spare: Option<(u8, T)>,

@@ -25,7 +25,7 @@ impl Listener {
     /// Listens at the first of these addresses at which that is possible.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn tcp(addresses: &[SocketAddr]) -> io::Result<Self> {
         let listener = TcpListener::bind(addresses)?;
         listener.set_nonblocking(true)?;
@@ -36,7 +36,7 @@ impl Listener {
     /// left, and is replaced.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
         if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
@@ -50,7 +50,7 @@ impl Listener {
     /// The address, with the port that the host chose; `None` in the file system.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().map(Some),
@@ -61,7 +61,7 @@ impl Listener {
     /// Waits for a client, at most for so long.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn wait(&self, limit: Duration) -> io::Result<()> {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&limit)) {
@@ -73,7 +73,7 @@ impl Listener {
     /// A client that waits to be let in.
     ///
     /// # Errors
-    /// What the host says, [`ErrorKind::WouldBlock`] if there is none.
+    /// The host's error, [`ErrorKind::WouldBlock`] if there is none.
     pub fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Listener::Tcp(listener) => {
@@ -115,7 +115,7 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 /// Both ends of a TCP connection of this process with itself.
 ///
 /// # Errors
-/// What the host says.
+/// The host's error.
 pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let from = TcpStream::connect(listener.local_addr()?)?;
@@ -126,10 +126,10 @@ pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((from, to))
 }
 
-/// Who a client is, as far as shares are concerned.
+/// The identity of a client for its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
-    /// An address; of IPv6 the network of 64 bits, of which one host can have all addresses.
+    /// An address; of IPv6 the network of 64 bits, since one host can have all of its addresses.
     Address(IpAddr),
     /// A user of this machine.
     User(u32),
@@ -166,7 +166,7 @@ impl Socket {
     /// Another descriptor of the same connection.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn try_clone(&self) -> io::Result<Socket> {
         Ok(match self {
             Socket::Tcp(stream) => Socket::Tcp(stream.try_clone()?),
@@ -193,7 +193,7 @@ impl Socket {
     /// The longest that reading and writing may take.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),

@@ -13,7 +13,7 @@ use crate::FitError;
 use chronodisk_sim::{Nanos, Op, Priority};
 use chronodisk_trace::fio_job::{Amount, Direction, Distribution, FioJob, FioJobError, Mix, Order};
 
-/// Reads fio's JSON. What fio printed before and behind it is left out.
+/// Reads fio's JSON. Notes before and behind it are skipped.
 ///
 /// # Errors
 /// The first thing that is wrong, with the number of its job.

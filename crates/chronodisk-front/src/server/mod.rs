@@ -144,7 +144,7 @@ pub struct ServerStatistics {
     pub first_store_error: Option<String>,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
-    /// Panics: defects of this program, each of which ended one connection.
+    /// Panics: defects of this program. Each ended one connection.
     pub panics: u64,
     /// Where the first of them was, and its message.
     pub first_panic: Option<String>,

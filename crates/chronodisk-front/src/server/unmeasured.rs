@@ -1,4 +1,4 @@
-//! Phases that nobody measures, such as making a file system: requests take the model's time on the device's clock, and
+//! Unmeasured phases, such as making a file system: requests take the model's time on the device's clock, and
 //! next to none on the host's.
 //!
 //! The device's clock is the host's, and the time that was skipped. While waits are skipped, a thread that would wait
@@ -39,11 +39,11 @@ impl Skipping {
 }
 
 impl Server {
-    /// Begins a phase that nobody measures: from now on each request is answered at once, and the device's clock
+    /// Begins an unmeasured phase: from now on each request is answered at once, and the device's clock
     /// advances by its service time.
     pub fn skip_waits(&self) {
         self.shared.skipping.is_on.store(true, Ordering::Relaxed);
-        // Those that sleep until a completion must leave.
+        // Threads that sleep until a completion must leave.
         self.shared.peers().values().for_each(|peer| peer.nudge());
     }
 
@@ -70,7 +70,7 @@ impl Shared {
         self.skipping.skipped_ns.fetch_add(ahead.as_nanos(), Ordering::Release);
     }
 
-    /// Skips the waits for what must leave next, until something does. Returns the instant at which to send.
+    /// Skips the waits until a completion leaves. Returns the instant at which to send.
     pub(super) fn skip_to_next(&self, core: &mut Core, leaving: &mut Vec<Departure>) -> Nanos {
         while leaving.is_empty()
             && core.clock.engine().fault().is_none()

@@ -416,7 +416,7 @@ impl Worker {
         }
     }
 
-    /// Takes what has come before time is skipped: the model sees it together with what is outstanding.
+    /// Takes received requests before time is skipped: the model sees them together with the outstanding ones.
     fn look_once(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
         self.pace.worked();
         let mut waits = poll_set(&self.shared.stop, descriptors);

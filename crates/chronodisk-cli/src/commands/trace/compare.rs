@@ -64,7 +64,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
 fn read(name: &str, arguments: &Arguments) -> Result<ComparedTrace, Failure> {
     let mut trace = block_trace::open(name, &arguments.options)?;
     let path = trace.path().display().to_string();
-    // Both traces are in memory, together with their sorted requests.
+    // Both traces stay in memory, so each gets half of the limit.
     let half = ContentsLimit::of_bytes(arguments.memory.limit().bytes() / 2);
     let mut compared = ComparedTrace::new(arguments.times, half);
     let mut first = None;

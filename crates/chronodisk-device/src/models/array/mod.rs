@@ -142,7 +142,7 @@ fn blueprint(
 ) -> Blueprint {
     let designs: Arc<[Arc<Design>]> = members.into();
     let capacity_bytes = layout.capacity_sectors * SECTOR_BYTES;
-    // A write with parity reads what it replaces and then writes.
+    // A write with parity reads the old data first and then writes.
     let phases = if matches!(layout.shape, Shape::Parity { .. }) { 2 } else { 1 };
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let members = build_members(&designs, seed);

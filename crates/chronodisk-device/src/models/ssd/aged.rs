@@ -38,7 +38,7 @@ impl FlashState {
     /// most a mebibyte.
     ///
     /// # Errors
-    /// Those of `sink`.
+    /// The errors of `sink`.
     pub fn write<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         Resting::of(self.ftl.clone()).write(self.device, sink)
     }

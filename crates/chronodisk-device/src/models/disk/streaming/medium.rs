@@ -435,7 +435,7 @@ impl StreamingDisk {
         let end = wanted.min(place.track_end);
         let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.in_place && self.arm.wrote == write;
         let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
-        // A run that nobody waits for gives way to a request, which one without order can't.
+        // A run without a waiting request gives way to a request. An unordered run can't.
         let immediate =
             if write { self.parameters.immediate_write } else { self.parameters.immediate_read && waited_for };
         let last = if immediate && !goes_on { self.passes_last(on_track, &place, end - next) } else { 0 };

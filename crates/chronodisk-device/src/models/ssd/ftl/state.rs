@@ -186,7 +186,7 @@ impl Resting {
     /// Passes the bytes of the saved state to `sink`, in order; `device` identifies its profile and capacity.
     ///
     /// # Errors
-    /// Those of `sink`.
+    /// The errors of `sink`.
     pub(crate) fn write<E>(&self, device: u64, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let small = self.small_sections();
         let lengths = section_lengths(&self.parameters);
