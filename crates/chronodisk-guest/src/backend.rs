@@ -305,7 +305,7 @@ impl Time {
         }
     }
 
-    /// Asks the remote models, of which there are none in the host's time.
+    /// Asks the remote models. Runs in the host's time have none.
     fn fetch_statistics(&mut self) {
         if let Time::Virtual(time) = self {
             time.clock.fetch_statistics();

@@ -96,11 +96,11 @@ fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Resul
             match heard.apply(listens | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| heard.apply(listens))
             {
                 Ok(listener) => {
-                    // If nobody takes it, it ends here, and the kernel answers by itself.
+                    // If no listener takes it, it ends here, and the kernel answers by itself.
                     let _ = refusals::send(theirs.as_raw_fd(), listener);
                     Ok(())
                 }
-                // The host's kernel has no listeners, or somebody listens to us already.
+                // The host's kernel has no listeners, or another process listens to us already.
                 Err(_) => unheard.apply(0).map(|_| ()),
             }
         });

@@ -70,7 +70,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// With what the guest's kernel has logged about it.
+    /// Adds the guest kernel's log messages about it.
     fn explained_by(mut self, log: &LogPlace) -> Self {
         let complaints = log.complaints();
         if !complaints.is_empty() {

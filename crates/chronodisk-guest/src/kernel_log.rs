@@ -50,7 +50,7 @@ impl KernelLog {
     }
 }
 
-/// A place in the kernel's log, to find what it says of a step that fails. It needs no `/dev`.
+/// A place in the kernel's log, to find its messages about a failed step. It needs no `/dev`.
 pub(crate) struct LogPlace {
     lines: usize,
 }
@@ -62,7 +62,7 @@ const LOG_BYTES_MAX: usize = 1 << 20;
 const REASONS_MAX: usize = 5;
 
 impl LogPlace {
-    /// Behind what has been logged.
+    /// Behind the last message.
     pub fn now() -> Self {
         LogPlace { lines: whole_log().lines().count() }
     }

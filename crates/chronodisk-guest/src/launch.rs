@@ -163,7 +163,7 @@ struct Run<'a> {
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
-    /// What signals ask for.
+    /// The demands made by signals.
     ending_run: EndingRun,
     /// The guest closed its end of the line, of which polling would tell again and again.
     line_ended: bool,
@@ -577,7 +577,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the signals that have come, and looks whether it is time for what one has asked.
+    /// Takes received signals, and checks whether a demanded step is due.
     fn take_signals(&mut self) -> Result<(), RunError> {
         self.signals.take().into_iter().try_for_each(|signal| self.take_signal(signal))?;
         let demand = self.ending_run.look(self.part(), Instant::now());

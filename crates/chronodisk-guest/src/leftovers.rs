@@ -23,12 +23,12 @@ struct Mount {
     at: PathBuf,
 }
 
-/// Attempts to unmount what is busy: a process that was killed may hold it for a moment.
+/// Attempts to unmount a busy file system: a killed process may hold it for a moment.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Mounts {
-    /// Those of now.
+    /// The present mounts.
     pub fn now() -> io::Result<Self> {
         Ok(Mounts(mounts()?.into_iter().map(|mount| mount.number).collect()))
     }

@@ -12,7 +12,7 @@ use rustix::system::sethostname;
 
 use crate::init::device_name;
 
-/// The same on all hosts, because it may decide what programs write.
+/// The same on all hosts, because program output may depend on it.
 const HOST_NAME: &str = "chronodisk";
 const HOSTS: &str = "/etc/hosts";
 /// On a file system in memory that every guest has.

@@ -17,11 +17,11 @@ pub(crate) struct Modules {
     folder: PathBuf,
     /// Path of each module in the folder, with those it needs, by its name.
     needs: BTreeMap<String, (String, Vec<String>)>,
-    /// Names of what each module has loaded before it, by its name, without needing its symbols.
+    /// Soft dependencies of each module, by its name: modules loaded before it although it does not need their symbols.
     wants: BTreeMap<String, Vec<String>>,
 }
 
-/// What modules ask the loader of modules for as they begin. A guest has no loader that finds it.
+/// Modules that a module requests from the loader as it begins. A guest has no loader that finds them.
 const ASKS_FOR: [(&str, &[&str]); 2] =
     [("encrypted_keys", &["cbc", "hmac", "sha256"]), ("dm_crypt", &["xts", "cbc", "essiv", "ecb"])];
 
@@ -68,7 +68,7 @@ impl Modules {
         all
     }
 
-    /// Adds a module's file, after what it wants, unless one of that name is there: the user may have given another.
+    /// Adds a module's file, after its dependencies, unless one of that name is there: the user may have given another.
     fn add(&self, file: PathBuf, all: &mut Vec<PathBuf>, there: &mut BTreeSet<String>) {
         let name = name_of(&file.to_string_lossy());
         if there.insert(name.clone()) {

@@ -137,8 +137,8 @@ impl Backend {
         }
     }
 
-    /// What it says of its stores after a run that failed: the guest goes, so it closes them.
-    /// If it `is_urgent`, somebody waits for the end of the run.
+    /// Its report about the stores after a failed run: the guest goes, so it closes them.
+    /// If it `is_urgent`, the user waits for the end of the run.
     pub fn notices_after(mut self, guest: Guest, is_urgent: bool) -> Vec<String> {
         drop(guest);
         let patience = if is_urgent { CLOSING_MAX } else { 5 * CLOSING_MAX };
@@ -186,7 +186,7 @@ impl Drop for Backend {
     }
 }
 
-/// Between two looks at what else there is to do.
+/// Interval between checks for other work.
 const PROGRESS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.

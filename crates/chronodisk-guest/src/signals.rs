@@ -97,7 +97,7 @@ pub(crate) enum Part {
     After,
 }
 
-/// What the launcher does about a request to end.
+/// The launcher's answer to a request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     Nothing,

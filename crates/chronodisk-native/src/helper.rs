@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Where a helper finds the descriptor that it is given.
 pub(crate) const DESCRIPTOR: i32 = 3;
 
-/// Those that help, as users know them.
+/// The helper processes, by the names that users see.
 pub(crate) const WATCHDOG: &str = "the process that clears up after a killed run (native-watchdog)";
 pub(crate) const ATTACHER: &str = "the process that keeps the block device (native-attacher)";
 

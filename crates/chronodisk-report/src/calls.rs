@@ -112,17 +112,17 @@ pub fn read_calls(path: &Path) -> Result<CallTrace, ReportError> {
 pub struct CallMemory {
     /// The most that may be used.
     pub limit: ContentsLimit,
-    /// What the caller makes of a call, besides the call itself, in bytes.
+    /// The caller's own memory per call, besides the call itself, in bytes.
     pub further_bytes: u64,
 }
 
 impl CallMemory {
-    /// What a call without paths needs.
+    /// Memory of a call without paths.
     fn per_call_bytes(self) -> u64 {
         size_of::<CallRecord>() as u64 + self.further_bytes
     }
 
-    /// What a call needs, whose paths are allocations of their own.
+    /// Memory of a call with paths, which are allocations of their own.
     fn bytes_of(self, record: &CallRecord) -> u64 {
         const ALLOCATION_BYTES: u64 = 16;
         let paths = record.path.iter().chain(&record.path_2);
@@ -130,7 +130,7 @@ impl CallMemory {
     }
 }
 
-/// Does what [`read_calls`] does within a limit of memory.
+/// Does the work of [`read_calls`] within a limit of memory.
 ///
 /// # Errors
 /// As [`read_calls`], and if the calls need more memory.

@@ -61,7 +61,7 @@ pub enum ReportError {
     Memory {
         /// The file.
         path: PathBuf,
-        /// What it needs, and what is allowed.
+        /// Needed memory, and the limit.
         over: OverLimit,
     },
     /// A text that is too long, or none.
@@ -69,7 +69,7 @@ pub enum ReportError {
     Text {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         error: TextError,
     },
     /// A plot could not be drawn.

@@ -15,7 +15,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 pub const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// The longest header of a page: statistics of long texts are in it.
 const HEADER_BYTES_MAX: usize = 1 << 20;
-/// What most headers need.
+/// The length of most headers.
 const HEADER_BYTES: usize = 1 << 10;
 /// How deep structures are nested in a header.
 const DEPTH_MAX: usize = 8;
@@ -23,7 +23,7 @@ const DEPTH_MAX: usize = 8;
 /// Checks the compression and the pages of a file.
 ///
 /// # Errors
-/// What is wrong, without the file's name.
+/// The problem, without the file's name.
 pub fn check(file: &File, metadata: &ParquetMetaData) -> Result<(), String> {
     // A file may name a column of a row group again and again.
     let mut seen = BTreeSet::new();

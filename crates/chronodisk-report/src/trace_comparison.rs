@@ -111,7 +111,7 @@ struct Timed {
 /// What a request needs in the tables of a comparison: its key and its boundaries, in trees whose nodes are two thirds
 /// full, and what is left of them.
 const KEY_BYTES: u64 = 256;
-/// What a request with its times needs: itself, its pair, and the values of three distributions.
+/// Memory of a request with its times: itself, its pair, and the values of three distributions.
 const TIMED_BYTES: u64 = 256;
 
 impl ComparedTrace {
@@ -127,7 +127,7 @@ impl ComparedTrace {
         }
     }
 
-    /// What so many requests need with their times.
+    /// Memory of so many requests with their times.
     #[must_use]
     pub const fn bytes_with_times(requests: u64) -> u64 {
         requests.saturating_mul(TIMED_BYTES)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read};
 
-/// The most memory that a command may use for what files hold.
+/// The most memory that a command may use for the contents of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentsLimit {
     bytes: u64,
@@ -37,7 +37,7 @@ impl ContentsLimit {
     }
 }
 
-/// What is left of a [`ContentsLimit`] while a file of unknown length is read.
+/// The rest of a [`ContentsLimit`] while a file of unknown length is read.
 #[derive(Clone, Copy, Debug)]
 pub struct ContentsBudget {
     limit: ContentsLimit,
@@ -69,13 +69,13 @@ impl ContentsBudget {
 #[derive(Debug)]
 pub struct MeteredRead<R> {
     bytes: R,
-    /// What a byte of the file takes in memory.
+    /// Memory for each byte of the file.
     factor: u64,
     budget: ContentsBudget,
 }
 
 impl<R: Read> MeteredRead<R> {
-    /// Of these bytes, each of which takes `factor` bytes of memory.
+    /// Over these bytes, with `factor` bytes of memory for each.
     pub const fn new(bytes: R, factor: u64, limit: ContentsLimit) -> Self {
         MeteredRead { bytes, factor, budget: ContentsBudget::new(limit) }
     }
@@ -92,16 +92,16 @@ impl<R: Read> Read for MeteredRead<R> {
 /// A file that needs more memory than the limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverLimit {
-    /// What the file needs.
+    /// The memory that the file needs.
     pub need_bytes: u64,
     /// Whether that is all; else at least so much, since its end was not reached.
     pub is_whole: bool,
-    /// What is allowed.
+    /// The limit.
     pub limit: ContentsLimit,
 }
 
 impl OverLimit {
-    /// What a user can do.
+    /// Advice to the user.
     pub const HELP: &'static str = "--memory-limit sets another limit, such as --memory-limit 16GiB";
 }
 

@@ -122,7 +122,7 @@ pub(super) fn claim_all<'a>(
     Ok(others)
 }
 
-/// Use of a slot: which eighth of which block, or which slot of which compressed block.
+/// Use of a slot: an eighth of a block, or a slot of a compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtSlot {
     Of(u64),

@@ -29,7 +29,7 @@ pub(crate) struct NewImage<'a> {
 }
 
 impl<'a> NewImage<'a> {
-    /// Takes a name for an image, which nobody has, or a file that [never became one](is_unfinished).
+    /// Takes a free name for an image, or a file that [never became one](is_unfinished).
     pub(crate) fn begin(
         host: &'a Arc<dyn Host>,
         image: &'a Path,
@@ -78,7 +78,7 @@ impl<'a> NewImage<'a> {
         self.finished = true;
     }
 
-    /// Removes what a killed start left beside the image's file; anything else there is refused.
+    /// Removes the files that a killed start left beside the image's file; anything else there is refused.
     fn take_over_leftovers(&self) -> Result<(), StoreError> {
         let (mut leftovers, mut others) = (Vec::new(), Vec::new());
         for path in taken_beside(self.host, self.image)? {
@@ -96,7 +96,7 @@ impl<'a> NewImage<'a> {
     }
 
     fn remove_made(&self) {
-        // What has a header already is no image without the files beside it.
+        // A file with a header is no image without the files beside it.
         if let Ok(file) = StoreFile::open(self.host, self.image, OpenMode::ReadWrite)
             && !is_unfinished(&file).unwrap_or(false)
         {
@@ -104,7 +104,7 @@ impl<'a> NewImage<'a> {
         }
         let left = self.made_beside.iter().rev().filter(|path| self.host.remove(path).is_err()).count();
         if !self.made_image || left > 0 {
-            // With the image's file the next start takes over what is left.
+            // With the image's file, the next start takes over the remaining files.
             return;
         }
         if self.power_cut && !self.made_beside.is_empty() {

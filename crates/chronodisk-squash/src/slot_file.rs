@@ -96,7 +96,7 @@ impl SlotFile {
         SlotFile::open_parts(host, path, writable, power_cut, false)
     }
 
-    /// Opens a file of which all others of the image are there; the checksums need be only with `needs_sums`.
+    /// Opens a file whose image is otherwise complete; the checksums are only required with `needs_sums`.
     pub(crate) fn open_parts(
         host: &Arc<dyn Host>,
         path: &Path,

@@ -72,7 +72,7 @@ fn image_of(mode: SquashMode, devices: usize, written: &[u8]) -> BTreeMap<PathBu
     contents(&host)
 }
 
-/// A way to an image, and whether it may change the files: `Err` is what it refuses.
+/// A way to open an image, and whether it may change the files; an `Err` holds the refusal.
 type Opening = (&'static str, fn(&SimulatedHost, SquashMode, usize) -> Result<(), StoreError>);
 
 const OPENINGS: [Opening; 8] = [
@@ -146,7 +146,7 @@ fn every_part_of_an_image_without_the_others_is_refused_untouched() {
     assert!(refused > 500, "{refused}");
 }
 
-/// Such a file is what a killed start leaves; so is one that somebody cut off.
+/// A killed start leaves such a file; so does a truncation by another program.
 #[test]
 fn an_image_that_was_cut_off_is_not_made_anew_over_its_map() {
     for devices in [1, 2] {

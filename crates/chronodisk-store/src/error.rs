@@ -56,7 +56,7 @@ pub enum StoreError {
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// What to type.
+        /// The command to type.
         advice: String,
     },
     /// No regular file.

@@ -18,7 +18,7 @@ pub(crate) enum Role {
     Teardown,
 }
 
-/// Those that run.
+/// The running children.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Mutex<State>);
 

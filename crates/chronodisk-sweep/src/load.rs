@@ -183,7 +183,7 @@ fn process_options(process: ArrivalProcess) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// What an outstanding request needs in a model and beside it.
+/// Memory of an outstanding request in a model and beside it.
 pub(crate) const OUTSTANDING_BYTES: u64 = 640;
 
 fn too_many(file: &str, outstanding: usize, limit: ContentsLimit) -> SweepError {

@@ -176,7 +176,7 @@ impl Replayed {
     }
 }
 
-/// What a request needs that waits for another one: its record and what becomes of it, in vectors that grow.
+/// Memory of a request that waits for another one: its record and its result, in vectors that grow.
 const DEPENDENT_BYTES: u64 = 512;
 
 /// Lets a trace's requests arrive as asked. The outer error is the trace's, the inner one the simulation's.

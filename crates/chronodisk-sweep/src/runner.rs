@@ -471,7 +471,7 @@ impl Task {
         self.execute_and_note(executable, stop, Noted { command_began: &command_began, children: &children })
     }
 
-    /// Does the same, and notes what it starts.
+    /// Does the same, and notes the processes that it starts.
     fn execute_and_note(
         &self,
         executable: &Path,
@@ -594,7 +594,7 @@ impl Task {
     }
 }
 
-/// What is noted of the processes of cells.
+/// The note of a cell's process.
 #[derive(Clone, Copy)]
 struct Noted<'a> {
     /// Set once the user's program was started.

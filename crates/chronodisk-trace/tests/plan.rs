@@ -316,7 +316,7 @@ const HERE: i64 = AT_FDCWD as i64;
 /// Marks words that were read from memory.
 const READ: i64 = i64::MIN;
 
-/// Whatever numbers the kernel gives in the replay, each descriptor has a place of its own.
+/// Each descriptor has a place of its own, for any numbers that the kernel gives in the replay.
 #[test]
 fn descriptors_of_threads_that_share_a_table_have_slots_of_their_own() {
     let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2)];

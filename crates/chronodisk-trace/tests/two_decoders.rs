@@ -38,7 +38,7 @@ const AHEAD: u32 = 1 << 27;
 const DISCARD: u32 = 1 << 29;
 const FUA: u32 = 1 << 31;
 
-/// An event: what happens, of which kind, where, and how long after the event before.
+/// An event: its operation, kind, place, and time after the event before.
 type Event = (usize, usize, u32, u64);
 
 fn bytes_of(events: &[Event]) -> Vec<u8> {

@@ -120,7 +120,7 @@ pub fn kept() -> Option<Calibration> {
 /// Saves it for later runs, completely or not at all.
 ///
 /// # Errors
-/// Those of the host, and if there is no home.
+/// The errors of the host, and a missing home.
 pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
     let path =
         file().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;

@@ -132,7 +132,7 @@ impl Listener {
             if call.contains(PollFlags::IN) {
                 heard += u64::from(self.answer());
             } else if !end.is_empty() || !call.is_empty() {
-                // The launcher is done, or nobody is left whom the filter concerns.
+                // The launcher is done, or no filtered process remains.
                 return;
             }
         }

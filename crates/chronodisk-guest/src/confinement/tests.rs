@@ -69,7 +69,7 @@ fn a_child_of_root_has_no_capability_but_to_read() {
 }
 
 /// Lets the hostile kernel of this user attack under this version of Landlock. Returns how its attempts ended, and
-/// what was refused.
+/// the refused calls.
 fn attack(
     victims: &Victims,
     user: u32,
@@ -100,7 +100,7 @@ fn attack(
     Some((victims::attempts(&said), refusals.map(|refusals| refusals.counts()).unwrap_or_default()))
 }
 
-/// Has somebody else listen to its calls, as a container's runtime may.
+/// Has another process listen to its calls, as a container's runtime may.
 fn listen_before(command: &mut Command) {
     let mut everything = Program::new(&[], filter::Action::Allow).unwrap();
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
@@ -122,7 +122,7 @@ fn users_and_landlocks() -> impl Iterator<Item = (u32, u32)> {
     users.into_iter().flat_map(|user| landlocks().into_iter().map(move |landlock| (user, landlock)))
 }
 
-/// Versions of Landlock that differ in what they keep: none, Debian 12's, one before signals, this host's.
+/// Versions of Landlock with different restrictions: none, Debian 12's, one before signals, this host's.
 fn landlocks() -> Vec<u32> {
     let mut versions = vec![0, 2, SIGNALS_SINCE - 1, u32::MAX];
     versions.iter_mut().for_each(|version| *version = landlock_version().min(*version));

@@ -19,14 +19,14 @@ pub(super) fn begin(address: u64, count: u64) {
     COUNT.store(count, Ordering::Relaxed);
 }
 
-/// Where descriptors are kept, by slots. What is kept is one more than the descriptor, so that zero is none.
+/// Descriptors by slot. An entry is one more than the descriptor, so that zero is none.
 fn slots() -> &'static [AtomicU32] {
     let (address, count) = (ADDRESS.load(Ordering::Relaxed), COUNT.load(Ordering::Relaxed));
     // SAFETY: the memory was mapped for so many, is never given back, and zeros are words.
     unsafe { core::slice::from_raw_parts(address as *const AtomicU32, count as usize) }
 }
 
-/// Keeps what a call has returned: a descriptor, or an error, which is none.
+/// Stores the result of a call: a descriptor, or an error, which is stored as none.
 pub(super) fn keep_descriptor(slot: u64, got: i64) {
     if let Some(kept) = slots().get(slot as usize) {
         kept.store((got + 1).max(0) as u32, Ordering::Release);

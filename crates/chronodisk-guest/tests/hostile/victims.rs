@@ -25,7 +25,7 @@ pub struct Victims {
 }
 
 impl Victims {
-    /// Those of `user`, who may be somebody else if we are root.
+    /// The victims of `user`, who may be another user if we are root.
     pub fn of(user: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

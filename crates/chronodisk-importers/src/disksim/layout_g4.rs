@@ -54,7 +54,7 @@ struct Entry {
     child: Child,
 }
 
-/// What is gathered of the tracks.
+/// Totals over the tracks.
 #[derive(Debug, Default)]
 struct Found {
     /// Blocks by cylinder.

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// Between two wake-ups of the thread that traces: one that comes before it waits is lost.
 const WAKE_EVERY: Duration = Duration::from_millis(20);
 
-/// What a signal asks for.
+/// The demand made by a signal.
 #[derive(Debug, Default)]
 pub struct Ending {
     /// The exit status of a program that is to be killed, or 0.
@@ -33,7 +33,7 @@ impl Ending {
     /// Traces to the end, in this thread, while another one passes signals on to the program.
     pub fn beside<T>(&self, requests: &dyn EndRequests, program: u32, trace: impl FnOnce() -> T) -> T {
         let tracer = rustix::thread::gettid().as_raw_nonzero().get();
-        // Without all of this, nobody waits for signals.
+        // Without all of this, no thread waits for signals.
         let Some(program) = Pid::from_raw(program as i32) else { return trace() };
         let Ok((done, tell_done)) = UnixStream::pair() else { return trace() };
         let Ok(program) = pidfd_open(program, PidfdFlags::empty()) else { return trace() };
@@ -105,7 +105,7 @@ impl WakeUps {
 
 impl Drop for WakeUps {
     fn drop(&mut self) {
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the previous action.
         unsafe { libc::sigaction(WAKE_UP, &raw const self.0, std::ptr::null_mut()) };
     }
 }

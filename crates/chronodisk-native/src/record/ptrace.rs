@@ -87,7 +87,7 @@ pub fn resume(task: u32, how: Resume, signal: i32) -> Result<(), Errno> {
     }
 }
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// A task has stopped or ended.

@@ -86,7 +86,7 @@ pub struct ChartsBuilder {
     /// Ends of the last requests of this repetition, by device.
     ends: BTreeMap<u16, u64>,
     window: Range<Nanos>,
-    /// What is over time, of the first repetition.
+    /// The charts over time, of the first repetition.
     first: Option<OverTime>,
     repetitions: u64,
 }
@@ -193,7 +193,7 @@ const EXACT_OF_BIN: usize = 1 << 12;
 /// Decimal digits by which classes differ.
 const DIGITS: u8 = 3;
 
-/// Values; many of them are counted in classes of 0.1 %, of which the upper end stands for a value.
+/// Values. Many values are counted in classes of 0.1 %, and the upper end of a class stands for its values.
 #[derive(Clone, Debug)]
 struct Values {
     exact_max: usize,
@@ -265,7 +265,7 @@ fn distribution(values: &mut Values, quantiles: usize, unit: f64) -> Vec<[f64; 2
     ranks.iter().zip(found).map(point).collect()
 }
 
-/// What is over time, while it is gathered.
+/// The charts over time, while their values are gathered.
 #[derive(Debug)]
 struct OverTime {
     window: Range<Nanos>,

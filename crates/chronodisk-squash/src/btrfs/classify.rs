@@ -32,7 +32,7 @@ impl Classifier for Btrfs {
         Ok(standing(self.read_layout(blocks)?))
     }
 
-    /// What no commit had decided on when the image was closed still is not.
+    /// Contents that were undecided when the image was closed still are.
     fn opened(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         (self.watched, self.in_use) = (true, self.undecided_units() > 0);
         Ok(())

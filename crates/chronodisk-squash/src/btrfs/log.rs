@@ -1,4 +1,4 @@
-//! The log: what was synchronised since the last commit.
+//! The log: files synchronised since the last commit.
 //!
 //! A synchronisation (`fsync`, `O_DSYNC`) need not end a transaction. The kernel writes to the log of the file's tree
 //! what a recovery must add to the last commit: inodes, names, and where contents lie. A tree of logs has the roots of
@@ -30,7 +30,7 @@ const ENTRY_HEAD_BYTES: usize = KEY_BYTES + 13;
 /// Names and extents of a log; one with more counts as not readable.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// What logs say of contents of files, by logical block.
+/// The extents of files according to the logs, by logical block.
 #[derive(Debug, Default)]
 pub(super) struct Logged {
     /// Contents of files that are kept.
@@ -64,7 +64,7 @@ impl Logged {
     }
 }
 
-/// What the log of one tree says, by inode.
+/// The log of one tree, by inode.
 #[derive(Default)]
 struct Log {
     inodes: BTreeSet<u64>,

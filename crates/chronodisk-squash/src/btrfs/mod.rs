@@ -471,7 +471,7 @@ impl Btrfs {
             }
         }
         if self.keeps_by_names() {
-            // What was written since the last commits may be of files whose names they don't have yet.
+            // Contents written since the last commits may belong to files that have no names there yet.
             for waiting in [&self.fresh, &self.older] {
                 waiting.all().for_each(|(first, last, ())| stored.remove(first, last));
             }

@@ -56,7 +56,7 @@ pub(super) type Folder = (u64, u64);
 /// A folder's inode, and a name in it.
 pub(super) type Name = (u64, Vec<u8>);
 
-/// What a walk found; `None` if not all could be read.
+/// The findings of a walk; `None` if not all could be read.
 pub(super) type Found<T> = Result<Option<T>, StoreError>;
 
 impl Names {
@@ -216,7 +216,7 @@ pub(super) fn is_tree_of_files(tree: u64) -> bool {
     tree == TREE_OF_FILES || OWN.contains(&tree)
 }
 
-/// What becomes of a file with these names in a tree: the first one that has a treatment decides.
+/// The treatment of a file with these names in a tree: the first name with a treatment decides.
 pub(super) fn treatment(
     rules: &Rules,
     (tree, root): (u64, Root),

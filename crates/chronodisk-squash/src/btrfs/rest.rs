@@ -36,14 +36,14 @@ impl Btrfs {
         Ok(others.map(|_| self.undecided_units()))
     }
 
-    /// Blocks of chunks that are not settled. In what belongs to no chunk nothing is ever decided.
+    /// Blocks of unsettled chunks. Contents outside of chunks are never decided.
     pub(super) fn undecided_units(&self) -> u64 {
         let Some(chunks) = &self.chunks else { return 0 };
         let sets = self.older.all().chain(self.fresh.all());
         sets.flat_map(|(first, last, ())| chunks.pieces(first, last)).map(|(from, to, _)| to - from).sum()
     }
 
-    /// Settles what is stored of blocks; contents of which nothing is known wait for two commits.
+    /// Settles stored contents of blocks; contents without a known file wait for two commits.
     pub(super) fn fresh_again(
         &mut self,
         stored: &RunMap<()>,
@@ -56,7 +56,7 @@ impl Btrfs {
     }
 
     /// Logical blocks of files that are not kept, as a recovery would show them. None of them if not all could be read.
-    /// Those of files that are kept are so from now on.
+    /// The contents of kept files are kept from now on.
     pub(super) fn others(&mut self, blocks: &mut Blocks) -> Result<RunMap<()>, StoreError> {
         let Some(mut names) = self.names.take() else { return Ok(RunMap::default()) };
         let others = self.others_than(&mut names, blocks);
@@ -75,7 +75,7 @@ impl Btrfs {
         let free_space = if trees.superblock.free_space_valid { trees.free_space_root()? } else { None };
         let Some(root) = free_space else { return Ok(others) };
         for (start, end) in chunks.ranges() {
-            // What the last commit does not call free, some file has.
+            // Blocks that the last commit does not call free belong to a file.
             let mut used = RunMap::<()>::default();
             used.set(start / UNIT_BYTES, end / UNIT_BYTES, ());
             let mut visit = |logical: u64, len_bytes: u64| {
@@ -89,7 +89,7 @@ impl Btrfs {
         Ok(others)
     }
 
-    /// Drops nodes that the last commit calls free. What a later transaction wrote may be in use already.
+    /// Drops nodes that the last commit calls free. A later transaction's nodes may be in use already.
     pub(super) fn drop_free_nodes(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.nodes_since_sweep = 0;
         let Some(chunks) = self.chunks.clone().filter(|_| self.superblock.free_space_valid) else { return Ok(()) };

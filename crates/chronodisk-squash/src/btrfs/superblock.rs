@@ -66,7 +66,7 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) tree_root: Root,
     pub(crate) chunk_root: Root,
-    /// The root of the tree of logs, which hold what was synchronised since the last transaction.
+    /// The root of the tree of logs, which hold the files synchronised since the last transaction.
     pub(crate) log_root: Option<Root>,
     /// Keys and chunks that map the chunk tree.
     pub(crate) system_chunks: Vec<u8>,

@@ -324,7 +324,7 @@ fn logs_are_read_whatever_their_shape() {
         made.synchronise(&[(FILES, leaves)]);
         made.reopen(&keep);
         assert_eq!(made.there(count), vec![true; count], "{what}");
-        // What is kept stays so in a run that keeps nothing.
+        // Kept contents stay so in a run that keeps nothing.
         made.reopen(&options(&[]));
         assert_eq!(made.there(count), vec![!what.contains("may be any"); count], "{what}");
     }

@@ -146,7 +146,7 @@ fn key_of(record: &RequestRecord) -> (u16, u64) {
     (record.device, if record.op == Op::Flush { FLUSH } else { record.lba.0 })
 }
 
-/// What the letters of blktrace say of a request (`WFS`, `RA`, …).
+/// A request according to the letters of blktrace (`WFS`, `RA`, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Letters {
     /// `None`: nothing is moved, so it is a flush or nothing.

@@ -84,7 +84,7 @@ const O_WRONLY: u64 = 1;
 /// Errors of calls that a signal, a full or empty pipe or a limit on the length of files has kept from doing anything:
 /// `EINTR`, `EAGAIN`, `EFBIG`.
 const NOTHING_DONE: [i64; 3] = [-4, -11, -27];
-/// `RWF_NOWAIT` of `preadv2` and `pwritev2`: what waits in the replay has not waited in the program.
+/// `RWF_NOWAIT` of `preadv2` and `pwritev2`: a call that waits in the replay did not wait in the program.
 const RWF_NOWAIT: u64 = 8;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
 /// `fcntl`: sets the flags that `open` has set.
@@ -640,7 +640,7 @@ impl Call<'_> {
         }
         let copy =
             self.place.slot(from).map(|from| made(number::DUP, [Argument::Descriptor(from)], self.new_descriptor()));
-        // What had the number before.
+        // The previous file of the number.
         let closed = self.place.slot(to).filter(|_| onto).map(close);
         match copy.into_iter().chain(closed).collect::<Vec<_>>() {
             none if none.is_empty() => Translated::Nothing,

@@ -44,7 +44,7 @@ pub struct Plan {
     pub slots: u32,
     /// Calls that touch the device and can't be made again, by name.
     pub skipped: BTreeMap<String, u64>,
-    /// What a reader of the replay's figures should know.
+    /// Notes for readers of the replay's figures.
     pub warnings: Vec<String>,
     /// Bytes of files that the device must hold at once, at least.
     pub data_bytes: u64,
@@ -310,7 +310,7 @@ struct Planner<'a> {
     touches_device: bool,
     /// Whether the trace has page faults.
     has_faults: bool,
-    /// What the recorder took of each call.
+    /// The recorder's cost per call.
     tracer: TracerCost,
     /// Whether calls that are made again take their kernel's time by themselves.
     free_computing: bool,

@@ -41,7 +41,7 @@ pub struct Header {
     /// Whether computing took no time during the recording. CPU times are then the constants by which that clock
     /// advances nevertheless; the kernel of a replay makes its own.
     pub free_computing: bool,
-    /// What the recorder took of each gap between two calls and of each call, if that is in the instants.
+    /// The recorder's cost for each gap between two calls and for each call, if the instants include it.
     pub tracer: Option<TracerCost>,
     /// Calls that the recorder knows to have missed.
     pub lost_events: u64,
@@ -130,12 +130,12 @@ impl Header {
     }
 }
 
-/// What a recorder takes for a call.
+/// The recorder's cost for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracerCost {
     /// Between entry and return.
     pub inside: Nanos,
-    /// Between two calls: what is taken off.
+    /// The time subtracted between two calls.
     pub estimate: Nanos,
     /// It is at least this,
     pub low: Nanos,
@@ -368,7 +368,7 @@ pub struct Validator {
     tasks: BTreeMap<u32, Checked>,
 }
 
-/// What the records of a task say until now.
+/// The state of a task after its records so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Checked {
     /// The instant until which it is in its last call.
@@ -381,7 +381,7 @@ struct Checked {
 pub const INSTANT_MAX: Nanos = Nanos::from_nanos(366 * 86_400 * 1_000_000_000);
 /// CPU time is that of the recording host; a guest's time passes up to so many times as slowly (`--cpu-speed`).
 const CPU_PER_TIME_MAX: u64 = 1_000;
-/// CPU time that a task may have besides: what it took before the first instant, and errors of measurement.
+/// CPU time that a task may have besides: before the first instant, and errors of measurement.
 const CPU_TOLERANCE: Nanos = Nanos::from_nanos(1_000_000_000);
 
 impl Validator {

@@ -238,7 +238,7 @@ impl Tables {
                 let Some(descriptor) = result else { return };
                 match below {
                     Some(kind) => self.insert(task, descriptor, made(kind, flag(flags))),
-                    // What is not on the device leaves a number that the replayer does not have.
+                    // A file outside of the device leaves a number that the replayer does not have.
                     None => self.remove(task, descriptor),
                 }
             }

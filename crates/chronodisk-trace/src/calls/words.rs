@@ -1,4 +1,4 @@
-//! Words in a program's memory that decide what a call does: flags of structures, offsets, ranges of files.
+//! Words in a program's memory that are arguments of calls: flags of structures, offsets, ranges of files.
 //!
 //! A record has them in place of their addresses, or in registers that the call does not take. [`READ`] marks a value
 //! that was read. Without it the argument is an address, as in traces of recorders that do not read the words.
@@ -61,7 +61,7 @@ pub fn take_words(call: &str, arguments: &mut [u64; 6], argument: usize, words: 
     }
 }
 
-/// Takes back what the call itself has added to an offset that was read after it.
+/// Subtracts the call's own advance from an offset that was read after it.
 pub fn take_late_words(record: &mut CallRecord, argument: usize, words: &[u64]) {
     let call = record.call.name().to_owned();
     take_words(&call, &mut record.arguments, argument, words);

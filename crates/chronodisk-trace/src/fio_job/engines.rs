@@ -7,7 +7,7 @@ use super::options::{FioOption, Treatment};
 pub struct Engine {
     /// Its name.
     pub name: &'static str,
-    /// A thread has one request outstanding, whatever `iodepth` says.
+    /// A thread has one request outstanding, regardless of `iodepth`.
     pub is_synchronous: bool,
     /// Its requests pass the page cache unless the job says `direct=1`.
     pub uses_page_cache: bool,

@@ -20,7 +20,7 @@ const FILE_ALIGN_BYTES: u64 = 1 << 20;
 /// that is the whole device. Otherwise the files lie side by side, in the order in which jobs name them first.
 ///
 /// # Errors
-/// The job and a sentence that says what does not fit.
+/// The job, and a sentence about the part that does not fit.
 pub fn lay_out(jobs: &[FioJob], device_bytes: u64) -> Result<Vec<Vec<FilePlace>>, (usize, String)> {
     let names: Vec<Vec<String>> =
         jobs.iter().map(|job| (0..job.threads).map(|thread| file_name(job, thread)).collect()).collect();

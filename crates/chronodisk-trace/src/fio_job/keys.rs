@@ -147,7 +147,7 @@ fn refuse(setting: &Setting<'_>, expected: &str) -> Result<(), FioJobError> {
     }
 }
 
-/// What is done, and how large it is.
+/// The operation, and its length.
 fn operations(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<bool, FioJobError> {
     match setting.key {
         "rw" => pattern(setting, job, raw)?,
@@ -352,7 +352,7 @@ fn finish(section: &Section<'_>, mut job: FioJob, raw: &Raw) -> Result<FioJob, F
     Ok(job)
 }
 
-/// What stands behind the colon of `rw` depends on its order.
+/// The part of `rw` behind the colon depends on its order.
 fn order(section: &Section<'_>, job: &mut FioJob, raw: &Raw) -> Result<(), FioJobError> {
     let Some(setting) = section.last(&["rw"]) else { return Ok(()) };
     let setting = &Setting { kilo: raw.kilo, ..*setting };
@@ -443,7 +443,7 @@ fn range(setting: &Setting<'_>, text: &str) -> Result<BlockSizes, FioJobError> {
     Ok(if min == max { BlockSizes::One(min) } else { BlockSizes::Range { min, max } })
 }
 
-/// `4k/50:64k/`: sizes without a share have equal parts of what is left.
+/// `4k/50:64k/`: sizes without a share have equal parts of the rest.
 fn split(setting: &Setting<'_>, text: &str) -> Result<BlockSizes, FioJobError> {
     let mut sizes = Vec::new();
     for part in text.split(':') {
@@ -461,7 +461,7 @@ fn percent_of(setting: &Setting<'_>, text: &str) -> Result<Option<f64>, FioJobEr
     percent.map(Some).ok_or_else(|| setting.wrong("shares from 0 to 100"))
 }
 
-/// Gives those without a share equal parts of what the others leave.
+/// Gives sizes without a share equal parts of the rest.
 fn complete<T>(setting: &Setting<'_>, parts: Vec<(T, Option<f64>)>) -> Result<Vec<(T, f64)>, FioJobError> {
     let given: f64 = parts.iter().filter_map(|(_, share)| *share).sum();
     let missing = parts.iter().filter(|(_, share)| share.is_none()).count();
@@ -565,7 +565,7 @@ fn one_of<T: Copy>(setting: &Setting<'_>, values: &[(&str, T)]) -> Result<T, Fio
     })
 }
 
-/// Checks what jobs say together.
+/// Checks combinations of options of several jobs.
 pub(super) fn expect_order(sections: &[Section<'_>], jobs: &[FioJob]) -> Result<(), FioJobError> {
     let wrong = |index: usize, key: &str, expected: &str| {
         let section: &Section<'_> = &sections[index];

@@ -60,7 +60,7 @@ pub struct FioJob {
     pub distribution: Distribution,
     /// Sizes of reads, writes and trims; multiples of 512 bytes.
     pub sizes: [BlockSizes; 3],
-    /// What random offsets are multiples of; `None`: the least block size.
+    /// The alignment of random offsets; `None`: the least block size.
     pub align: [Option<u64>; 3],
     /// Stretches of the region that are used.
     pub strides: Option<Strides>,
@@ -84,9 +84,9 @@ pub struct FioJob {
     pub file_size: Option<u64>,
     /// Beginning of the region.
     pub offset: Amount,
-    /// What an offset that is a share is rounded up to.
+    /// The alignment of an offset that is a share; it is rounded up.
     pub offset_align: Option<u64>,
-    /// What each thread's region begins after that of the thread before it.
+    /// Distance between the beginnings of the regions of successive threads.
     pub offset_increment: Amount,
     /// Size of the region; `None`: what follows `offset`.
     pub size: Option<Amount>,
@@ -202,7 +202,7 @@ pub trait Surroundings {
     /// The text of an included file.
     ///
     /// # Errors
-    /// What was expected instead.
+    /// The expected value.
     fn include(&self, name: &str) -> Result<String, String>;
 }
 
@@ -320,7 +320,7 @@ impl FioJob {
         Ok(jobs)
     }
 
-    /// A job of these options, of which the last of a name counts; `line` is its place in messages.
+    /// A job of these options; the last one of a name counts. `line` is its place in messages.
     ///
     /// # Errors
     /// On the first option that can't be followed.
@@ -369,7 +369,7 @@ impl FioJob {
             && self.block_bytes().is_some()
     }
 
-    /// The offset in a file of this size. One that is a share is a multiple of what it has to be.
+    /// The offset in a file of this size. A share is rounded up to its alignment.
     fn aligned_offset(&self, file_bytes: u64) -> u64 {
         let offset = self.offset.bytes(file_bytes);
         match self.offset {

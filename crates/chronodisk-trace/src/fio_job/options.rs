@@ -1,4 +1,4 @@
-//! The options of fio 3.33, and what a simulation does with each.
+//! The options of fio 3.33, and their treatment in a simulation.
 
 use super::engines;
 
@@ -9,18 +9,18 @@ pub struct FioOption {
     pub name: &'static str,
     /// Its other names.
     pub aliases: &'static [&'static str],
-    /// What is done with it.
+    /// Its treatment.
     pub treatment: Treatment,
 }
 
-/// What is done with an option.
+/// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// It is followed; the text has the values.
     Honoured(&'static str),
     /// It has no effect on the requests that reach the device; the text says why.
     Ignored(&'static str),
-    /// It is refused; the text says what is expected instead.
+    /// It is refused; the text is the expected value.
     Refused(&'static str),
 }
 

@@ -24,7 +24,7 @@ pub enum Distribution {
     ZonedBytes(Vec<(f64, u64)>),
 }
 
-/// A region of which stretches are used and others skipped.
+/// A region with used and skipped stretches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     /// Bytes that are used before the next stretch.

@@ -53,7 +53,7 @@ pub(super) fn lines(text: &str, surroundings: &dyn Surroundings) -> Result<Vec<L
     Ok(reading.lines)
 }
 
-/// A job file and what it includes.
+/// A job file and its includes.
 struct Reading<'a> {
     surroundings: &'a dyn Surroundings,
     lines: Vec<Line>,

@@ -14,7 +14,7 @@ pub enum BlockSizes {
         /// Largest size in bytes.
         max: u64,
     },
-    /// These sizes in bytes, each for so many hundredths of the blocks. The last one gets what is missing to 100.
+    /// These sizes in bytes, each for so many hundredths of the blocks. The last one gets the rest.
     Split(Vec<(u64, f64)>),
 }
 

@@ -50,7 +50,7 @@ struct Limits {
     bytes: Option<u64>,
     /// Passes that are still to be made after this one; `None`: until the runtime is over.
     passes: Option<u64>,
-    /// Bytes of a pass, after which places begin anew, and what is left of this one.
+    /// Bytes of a pass, after which places begin anew, and the rest of the present pass.
     pass_bytes: u64,
     left_bytes: u64,
 }
@@ -80,7 +80,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// That of the thread of a job, counted from 0, in a file on a device whose blocks have `align_bytes`.
+    /// The region of the thread of a job, counted from 0, in a file on a device whose blocks have `align_bytes`.
     ///
     /// # Errors
     /// A sentence that says what does not fit.

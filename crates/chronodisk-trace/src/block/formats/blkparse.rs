@@ -51,7 +51,7 @@ impl LineDecoder for BlkparseDecoder {
         } else {
             (0, 0)
         };
-        // Without a range it is a flush, whatever operation the kernel queued it as (FWS), or a command to the device.
+        // Without a range it is a flush, even if the kernel queued it as another operation (FWS), or a command.
         let (op, lba) = match said.op {
             Some(op) if sectors > 0 => (op, lba),
             Some(Op::Discard) => {

@@ -101,7 +101,7 @@ pub(super) fn detect(bytes: &[u8]) -> Option<Format> {
 /// Lines in which a format is looked for.
 const DETECTION_LINES: usize = 8;
 
-/// Whether a line has the names of columns: several words with commas between them, none of which is a number.
+/// Whether a line has the names of columns: several words with commas between them, and no number.
 pub(super) fn is_heading(line: &str) -> bool {
     let is_name = |field: &str| {
         field.trim().starts_with(|first: char| first.is_alphabetic() || first == '_' || first == '"')

@@ -1,4 +1,4 @@
-//! What a call shares with calls of other tasks, and so must wait for.
+//! The objects that a call shares with calls of other tasks, which it must wait for.
 
 use super::super::actions;
 use super::super::order::{Point, Resource, syncs};

@@ -1,4 +1,4 @@
-//! What makes the run time of a replay less certain than it looks.
+//! Reasons why the run time of a replay is uncertain.
 
 use chronodisk_sim::Nanos;
 

@@ -32,7 +32,7 @@ const IDLE: [&str; 16] = [
 /// Fewer pairs of such calls say nothing.
 const GAPS_MIN: usize = 8;
 
-/// What strace takes for a call; `None` if too few calls tell.
+/// The cost of strace per call; `None` if too few calls show it.
 pub(super) fn tracer_cost(records: &[CallRecord]) -> Option<TracerCost> {
     let is_idle = |record: &CallRecord| IDLE.binary_search(&record.call.name()).is_ok();
     let mut last: BTreeMap<u32, &CallRecord> = BTreeMap::new();

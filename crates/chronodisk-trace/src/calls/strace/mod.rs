@@ -97,7 +97,7 @@ pub fn read_strace(
     assess_on_host(trace, true).map_err(|message| at(0, LineError::new(0, message)))
 }
 
-/// What memory had that arguments point to.
+/// The memory that arguments point to.
 fn words(record: &mut CallRecord, arguments: &Arguments<'_>) {
     let call = record.call.name().to_owned();
     let field = |name: &str| arguments.field(name).unwrap_or(0);

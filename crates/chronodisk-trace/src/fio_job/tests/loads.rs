@@ -150,7 +150,7 @@ fn distributions_have_their_shape() {
 fn bytes_have_a_pace_and_directions_have_their_own() {
     let all = requests(&one("rw=read\nbs=64k\nrate=1m\nsize=8m"), 0);
     assert_eq!(all[127].0 - all[0].0, Nanos::from_nanos(127 * 62_500_000));
-    // 100 reads and 50 writes a second, whatever the mixture wants.
+    // 100 reads and 50 writes a second, regardless of the mixture.
     let mixed = requests(&one("rw=randrw\nrwmixread=50\nrate_iops=100,50\nruntime=20\ntime_based\nsize=900m"), 0);
     let of = |op: Op| mixed.iter().filter(|(_, request)| request.op == op).count();
     assert!(
@@ -182,7 +182,7 @@ impl Driven {
         Driven { thread: FioThread::new(&job, 0, region, DEVICE, 1, 1), outstanding: 0 }
     }
 
-    /// Issues at this instant what there is room for, and tells how many that are.
+    /// Issues requests at this instant until there is no room. Returns their number.
     fn fill(&mut self, now_us: u64) -> u32 {
         let mut issued = 0;
         while self.outstanding < self.thread.depth() {

@@ -6,7 +6,7 @@ use super::super::options::{OPTIONS, Treatment, find};
 use super::super::{ENGINE_OPTIONS, FioJob};
 use super::{error_in_job, one};
 
-/// What `fio --cmdhelp` of fio 3.33 lists, one name a line.
+/// The options listed by `fio --cmdhelp` of fio 3.33, one name a line.
 const LISTED: &str = include_str!("../testdata/options-of-fio-3.33.txt");
 
 #[test]
