@@ -1,6 +1,7 @@
 //! Common part of `mount` and `whatif`: a program on this host, on an emulated block device.
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -44,7 +45,7 @@ pub struct DeviceArguments {
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
 
-    /// Seeds all random numbers
+    /// Seeds all random numbers but the UUIDs of XFS and btrfs, which differ in each run
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
 
@@ -347,7 +348,9 @@ impl NativeRun<'_> {
         let extra: Vec<String> =
             arguments.mkfs_options.iter().flat_map(|options| options.split_whitespace()).map(str::to_owned).collect();
         let capacity_bytes = self.device.info().capacity_sectors * SECTOR_BYTES;
-        let words = arguments.fs.maker_arguments(arguments.seed, &device.to_string_lossy(), capacity_bytes, &extra);
+        // Two runs share one kernel. ext4 takes the same UUID twice, and its directory hash depends on it.
+        let seed = if arguments.fs.has_unique_uuid() { unique() } else { arguments.seed };
+        let words = arguments.fs.maker_arguments(seed, &device.to_string_lossy(), capacity_bytes, &extra);
         phases.time(PhaseName::Mkfs, || native::make(maker, package, &words))?;
         let options = [arguments.fs.mount_options(capacity_bytes), arguments.mount_options.as_deref()];
         let options: Vec<&str> = options.into_iter().flatten().collect();
@@ -518,6 +521,11 @@ pub fn cant_serve(error: std::io::Error) -> Failure {
 }
 
 /// The host's monotonic clock.
+/// A number that no other process has, from the host's random numbers.
+fn unique() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -89,6 +89,12 @@ impl FileSystem {
         own.into_iter().chain(extra.iter().cloned()).chain([device.to_owned()]).collect()
     }
 
+    /// Whether a kernel refuses a second file system of the same UUID.
+    #[must_use]
+    pub const fn has_unique_uuid(self) -> bool {
+        matches!(self, FileSystem::Xfs | FileSystem::Btrfs)
+    }
+
     /// Mount options that go before the user's own.
     #[must_use]
     pub fn mount_options(self, capacity_bytes: u64) -> Option<&'static str> {

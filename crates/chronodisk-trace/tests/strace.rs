@@ -92,6 +92,9 @@ fn wrong_lines_are_refused_with_their_place() {
     refuse("12 1700000017.1 getpid(\n", "FILE:1:23: the arguments of getpid have no end");
     refuse("12 1700000017.1 open(\"a\", 0) = -1 EWHAT (?) <0.1>\n", "FILE:1:35: unknown error 'EWHAT'");
     refuse("99999999 1700000017.1 getpid() = 1 <0.1>\n", "FILE:1:1: task id is 99999999");
+    let late = "12 1700000017.1 getpid() = 1 <0.1>\n12 2700000017.1 getpid() = 1 <0.1>\n";
+    refuse(late, "FILE:2:4: 1000000000000000000 ns after the first line; expected at most a year");
+    refuse("12 1700000017.1 getpid() = 1 <1000000000.1>\n", "FILE:1:44: the call returns more than a year after");
     let error = read(SAMPLE, Some("/data")).unwrap_err();
     assert!(error.starts_with("FILE: no call uses a file below /data"), "{error}");
     assert!(read(SAMPLE, Some("data")).unwrap_err().contains("'data' is not an absolute path"));

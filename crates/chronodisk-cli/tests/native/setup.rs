@@ -55,6 +55,27 @@ fn every_kind_of_device_and_file_system_is_set_up_so() {
     }
 }
 
+/// The host's kernel knows XFS and btrfs by their UUID.
+#[test]
+fn two_mounts_of_one_seed_run_beside_each_other() {
+    let Some(native) = Native::new() else { return };
+    for (file_system, capacity) in [("btrfs", "512MiB"), ("xfs", "512MiB"), ("ext4", "64MiB")] {
+        let flags = ["-d", "null", "--capacity", capacity, "--fs", file_system];
+        let [mounted, over] = ["mounted", "over"].map(|name| native.path(&format!("{file_system}-{name}")));
+        let waits = format!("touch {}; until [ -e {} ]; do sleep 0.05; done", mounted.display(), over.display());
+        let arguments = [&["mount"], &flags[..], &["--", "sh", "-c", &waits]].concat();
+        let mut first = native.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !mounted.exists() && Instant::now() < give_up {
+            sleep(Duration::from_millis(20));
+        }
+        let second = native.run(&[&["mount"], &flags[..], &["--", "touch", "/mnt/x"]].concat());
+        std::fs::write(&over, "").unwrap();
+        assert!(first.wait().unwrap().success(), "{file_system}");
+        assert!(second.status.success(), "{file_system}: {}", text(&second.stderr));
+    }
+}
+
 #[test]
 fn a_bare_device_is_set_up_and_a_setup_that_fails_or_is_killed_ends_the_run() {
     let Some(native) = Native::new() else { return };

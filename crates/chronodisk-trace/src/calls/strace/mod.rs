@@ -17,7 +17,7 @@ use chronodisk_sim::Nanos;
 
 use self::text::{Arguments, LineError, Parsed, parse_call};
 use super::assess::assess_on_host;
-use super::record::{CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX};
+use super::record::{CallRecord, CallTrace, Clock, Header, INSTANT_MAX, PATH_BYTES_MAX, StartState, TASK_MAX};
 use super::table::{AT_FDCWD, CLONE_THREAD, Effect, Signature, signature};
 use super::words::{request, take_words};
 
@@ -185,6 +185,9 @@ impl Reader {
         }
         let begin = column + length + text::since_before(&line[column + length..]);
         let since = instant.saturating_sub(*self.origin.get_or_insert(instant));
+        if Nanos::from_nanos(since) > INSTANT_MAX {
+            return Err(LineError::new(column, format!("{since} ns after the first line; expected at most a year")));
+        }
         if instant < self.origin.unwrap_or(0) || Nanos::from_nanos(since) < self.now {
             self.header.count_incomplete("clock-stepped-back");
         }
@@ -269,6 +272,10 @@ impl Reader {
         };
         if let (Some(resumed), Some(exit)) = (resumed, &mut record.exit) {
             *exit = (*exit).min(resumed);
+        }
+        if record.exit.is_some_and(|exit| exit > INSTANT_MAX) {
+            let message = "the call returns more than a year after the first line; expected at most a year";
+            return Err(shifted(LineError::new(text.len(), message)));
         }
         let before = self.interrupted.remove(&task);
         if restarts {
