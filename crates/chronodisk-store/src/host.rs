@@ -108,6 +108,10 @@ pub trait HostFile: Debug + Send {
     /// The host's error.
     fn lock(&self, exclusive: bool) -> io::Result<bool>;
 
+    /// Ends the lock before the last descriptor is closed. A process that is just being started has copies of all
+    /// descriptors until it executes its program.
+    fn unlock(&self) {}
+
     /// A number that identifies the file within its file system.
     ///
     /// # Errors
@@ -286,6 +290,11 @@ impl HostFile for File {
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn unlock(&self) {
+        // Without it the end of the descriptors ends the lock, too.
+        let _ = flock(self, FlockOperation::Unlock);
     }
 
     fn identity(&self) -> io::Result<u64> {

@@ -247,6 +247,15 @@ impl StoreFile {
     }
 }
 
+impl Drop for StoreFile {
+    fn drop(&mut self) {
+        // Duplicates share the lock.
+        if Arc::strong_count(&self.sync_failed) == 1 {
+            self.file.unlock();
+        }
+    }
+}
+
 /// Result of a read from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
