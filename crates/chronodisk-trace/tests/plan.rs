@@ -143,6 +143,38 @@ fn the_sides_of_a_named_pipe_do_not_wait_for_each_other() {
 }
 
 /// Task 2 waits for a signal of task 1, for one of its timer, and for a time.
+/// Task 1 makes a pipe and task 2, which writes; the reading end of task 1 is the last. `wrote` is how long the write
+/// took, from 300 on.
+fn last_reader(wrote: u64, keeps_copy: bool) -> Plan {
+    let mut pipe = record(1, "pipe2", 10, 1, &[0, 0], 0);
+    pipe.pipe = Some([5, 6]);
+    let mut records = vec![pipe, record(1, "clone", 20, 1, &[0], 2), opened(1, 30), record(1, "close", 40, 1, &[6], 0)];
+    if !keeps_copy {
+        records.push(record(2, "close", 100, 1, &[5], 0));
+    }
+    records.push(record(2, "write", 300, wrote, &[6], 5));
+    records.push(record(1, "close", 400, 1, &[5], 0));
+    plan(&trace(records)).unwrap()
+}
+
+#[test]
+fn the_last_reader_of_a_pipe_stays_until_the_data_are_written() {
+    // The data, which no call reads, were written before the end was closed, or while it was.
+    for wrote in [50, 150] {
+        let plan = last_reader(wrote, false);
+        let writer = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
+        let closes = |(action, _): &&(&Action, &[Wait])| matches!(action, Action::Call { number: 3, .. });
+        let (_, waits) = *actions(&plan, 1).iter().filter(closes).next_back().unwrap();
+        assert!(matches!(waits, [wait] if wait.task == writer), "{wrote}: {plan:?}");
+        let writes = actions(&plan, 2);
+        let (_, waits) = writes.iter().find(|(action, _)| matches!(action, Action::Send { .. })).unwrap();
+        assert!(waits.is_empty(), "{waits:?}");
+    }
+    // Another descriptor of the end is left.
+    let plan = last_reader(50, true);
+    assert!(actions(&plan, 1).iter().all(|(_, waits)| waits.is_empty()), "{plan:?}");
+}
+
 #[test]
 fn a_wait_for_a_signal_is_a_wait_for_its_sender_or_a_sleep() {
     let records = vec![

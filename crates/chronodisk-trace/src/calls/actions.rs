@@ -174,6 +174,17 @@ pub(super) fn stream(record: &CallRecord, tables: &Tables, task: usize) -> Optio
     }
 }
 
+/// The descriptor to which a call has written data, if it has.
+pub(super) fn written_to(record: &CallRecord) -> Option<i32> {
+    record.result.filter(|&result| result > 0)?;
+    match record.call.name() {
+        "splice" => Some(record.number(2)),
+        "tee" => Some(record.number(1)),
+        "sendfile" | "vmsplice" => Some(record.number(0)),
+        name => sends(name).then(|| record.number(0)),
+    }
+}
+
 /// The descriptors that a call works on, the one whose position it may move first.
 pub(super) fn descriptors_of(record: &CallRecord) -> Vec<i32> {
     let Some(known) = signature(record.call.name()) else { return Vec::new() };

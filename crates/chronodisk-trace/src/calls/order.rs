@@ -12,6 +12,7 @@ use chronodisk_sim::Nanos;
 
 use super::record::CallRecord;
 use super::table::{Effect, signature};
+use super::tables::StreamEnd;
 
 /// One life of a task id, which the kernel may give to another task later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +181,9 @@ pub(super) enum Resource {
     Table(usize),
     /// What one `open` made, with its position.
     Description(u64),
+    /// An end of a pipe or of a pair of sockets: used by all that write to the opposite end, and changed by closing its
+    /// last descriptor.
+    StreamEnd(StreamEnd),
     /// Locks of a file, which are handed over.
     Lock(Vec<u8>),
     /// A mapping of a file, by its number.
@@ -221,6 +225,13 @@ impl Stages {
     /// A step waits for the last change of the resource. Later changes do not wait for the step.
     pub fn sees(&self, resource: &Resource, waits: &mut Vec<Point>) {
         waits.extend(self.stages.get(resource).and_then(|stage| stage.changed));
+    }
+
+    /// `at` uses the resource, and waits for nothing. Returns the last change.
+    pub fn joins(&mut self, resource: Resource, at: Point) -> Option<Point> {
+        let stage = self.stages.entry(resource).or_default();
+        stage.used.insert(at.life, at.step);
+        stage.changed
     }
 
     /// `at` changes the resource, and waits for its last change and all uses since.

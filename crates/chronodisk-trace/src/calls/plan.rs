@@ -544,6 +544,7 @@ impl<'a> Planner<'a> {
         for slot in self.tables.close_on_execute(life) {
             self.also(life, index, actions::close(slot));
         }
+        self.order_closed_ends(Point { life, step: at });
         let draft = &mut self.lives[life];
         if draft.executed.is_none() {
             draft.executed = Some(draft.steps.len() - 1).max(Some(at));
@@ -569,6 +570,7 @@ impl<'a> Planner<'a> {
             return;
         }
         let record = index.unwrap_or(self.lives[life].last_record);
+        let at = self.next(life);
         if let Some(index) = index {
             self.lives[life].ended = Some(self.records[index].entry);
             self.step(index, Vec::new(), Action::Nothing);
@@ -579,6 +581,7 @@ impl<'a> Planner<'a> {
             self.also(life, record, actions::close(slot));
         }
         self.also(life, record, Action::Nothing);
+        self.order_closed_ends(at);
     }
 
     /// A call that may wait, but not for the device.
@@ -663,11 +666,12 @@ impl<'a> Planner<'a> {
             Translated::Impossible => self.skip(index),
         }
         let below = resolved.paths[0].as_ref().is_some_and(|path| on_device(self.mount, &path.full));
-        self.follow_data(life, record, known, resolved, below);
+        self.follow_data(at, record, known, resolved, below);
     }
 
     /// Lets the call take effect, and counts the data that it writes.
-    fn follow_data(&mut self, life: usize, record: &CallRecord, known: &Signature, resolved: &Resolved, below: bool) {
+    fn follow_data(&mut self, at: Point, record: &CallRecord, known: &Signature, resolved: &Resolved, below: bool) {
+        let life = at.life;
         let description = |tables: &Tables, descriptor: Option<i32>| {
             descriptor.and_then(|descriptor| tables.description(life, descriptor))
         };
@@ -682,6 +686,7 @@ impl<'a> Planner<'a> {
         let is_fifo = resolved.objects.iter().any(|used| self.is_fifo(&used.object));
         let kind = if is_fifo { Kind::Stream } else { Kind::File };
         self.tables.take_effect(life, record, known, below.then_some(kind));
+        self.order_closed_ends(at);
         let Some(path) = path.filter(|_| !is_fifo) else { return };
         match (known.effect, &resolved.paths) {
             (Effect::Open(_), _) => {

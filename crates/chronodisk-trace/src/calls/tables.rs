@@ -26,7 +26,25 @@ struct Open {
     is_copied: bool,
     /// What one `open` made; duplicates have the same.
     description: u64,
+    /// The end of a pipe without a name or of a pair of sockets.
+    end: Option<StreamEnd>,
     close_on_execute: bool,
+}
+
+/// An end of a pipe, or one of a pair of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StreamEnd {
+    /// The description that both ends have.
+    description: u64,
+    /// Whether it is the second one that the call made: the writing end of a pipe.
+    is_second: bool,
+}
+
+impl StreamEnd {
+    /// The end at which data that are written to this one arrive.
+    pub fn opposite(self) -> Self {
+        StreamEnd { is_second: !self.is_second, ..self }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -46,6 +64,10 @@ pub(super) struct Tables {
     tasks: Vec<(usize, usize)>,
     descriptions: u64,
     slots: u32,
+    /// How many descriptors each end has.
+    ends: BTreeMap<StreamEnd, usize>,
+    /// Ends whose last descriptor was closed.
+    closed_ends: Vec<StreamEnd>,
     /// Slots of descriptors that the task has closed, by task. All uses by other tasks were before that.
     free: BTreeMap<usize, Vec<u32>>,
 }
@@ -73,7 +95,9 @@ impl Tables {
             self.tasks[child].0 = table;
             self.tables[table].users += 1;
         } else {
-            self.tables[own.0].open = self.tables[table].copy();
+            let copy = self.tables[table].copy();
+            self.opened(copy.values());
+            self.tables[own.0].open = copy;
         }
         if shares_directory {
             self.tasks[child].1 = directory;
@@ -154,6 +178,7 @@ impl Tables {
         }
         self.tables[table].users -= 1;
         let own = Table { open: self.tables[table].copy(), users: 1 };
+        self.opened(own.open.values());
         self.tasks[task].0 = self.tables.len();
         self.tables.push(own);
         true
@@ -161,20 +186,51 @@ impl Tables {
 
     /// Removes the descriptors that the execution of a program closes, and returns their slots.
     pub fn close_on_execute(&mut self, task: usize) -> Vec<u32> {
-        let open = &mut self.tables[self.tasks[task].0].open;
-        let closed = open.values().filter(|open| open.close_on_execute).map(|open| open.slot).collect();
-        open.retain(|_, open| !open.close_on_execute);
-        closed
+        let table = &mut self.tables[self.tasks[task].0].open;
+        let closed: Vec<Open> = table.values().filter(|open| open.close_on_execute).copied().collect();
+        table.retain(|_, open| !open.close_on_execute);
+        self.closed(&closed)
     }
 
     /// The end of a task: returns the slots of descriptors that it closes, since no other task has its table.
     pub fn end(&mut self, task: usize) -> Vec<u32> {
         let table = &mut self.tables[self.tasks[task].0];
         table.users = table.users.saturating_sub(1);
-        match table.users {
-            0 => std::mem::take(&mut table.open).into_values().map(|open| open.slot).collect(),
-            _ => Vec::new(),
+        if table.users > 0 {
+            return Vec::new();
         }
+        let closed: Vec<Open> = std::mem::take(&mut table.open).into_values().collect();
+        self.closed(&closed)
+    }
+
+    /// The end of a pipe or of a pair of sockets that a descriptor is.
+    pub fn stream_end(&self, task: usize, descriptor: i32) -> Option<StreamEnd> {
+        self.open(task, descriptor)?.end
+    }
+
+    /// The ends whose last descriptor was closed since the last call of this function.
+    pub fn take_closed_ends(&mut self) -> Vec<StreamEnd> {
+        std::mem::take(&mut self.closed_ends)
+    }
+
+    /// Counts descriptors that are there now.
+    fn opened<'a>(&mut self, descriptors: impl IntoIterator<Item = &'a Open>) {
+        for end in descriptors.into_iter().filter_map(|open| open.end) {
+            *self.ends.entry(end).or_default() += 1;
+        }
+    }
+
+    /// Counts descriptors that are gone, and returns their slots.
+    fn closed(&mut self, descriptors: &[Open]) -> Vec<u32> {
+        for end in descriptors.iter().filter_map(|open| open.end) {
+            let count = self.ends.entry(end).or_default();
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.ends.remove(&end);
+                self.closed_ends.push(end);
+            }
+        }
+        descriptors.iter().map(|open| open.slot).collect()
     }
 
     fn insert(&mut self, task: usize, descriptor: i32, open: Open) {
@@ -184,12 +240,15 @@ impl Tables {
 
     fn insert_at(&mut self, slot: u32, task: usize, descriptor: i32, open: Open) {
         self.remove(task, descriptor);
+        self.opened([&open]);
         self.tables[self.tasks[task].0].open.insert(descriptor, Open { slot, is_copied: false, ..open });
     }
 
     fn remove(&mut self, task: usize, descriptor: i32) {
         let removed = self.tables[self.tasks[task].0].open.remove(&descriptor);
-        if let Some(open) = removed.filter(|open| !open.is_copied) {
+        let Some(open) = removed else { return };
+        self.closed(&[open]);
+        if !open.is_copied {
             self.free.entry(task).or_default().push(open.slot);
         }
     }
@@ -231,6 +290,7 @@ impl Tables {
             slot: 0,
             is_copied: false,
             description,
+            end: None,
             close_on_execute,
         };
         match known.effect {
@@ -270,8 +330,10 @@ impl Tables {
             }
             Effect::Pipe(flags) => {
                 let slots = [0, 1].map(|_| self.take_slot(task));
-                for (slot, descriptor) in slots.into_iter().zip(record.pipe.into_iter().flatten()) {
-                    self.insert_at(slot, task, descriptor, made(Kind::Stream, flag(flags)));
+                let ends = [false, true].map(|is_second| StreamEnd { description, is_second });
+                for ((slot, end), descriptor) in slots.into_iter().zip(ends).zip(record.pipe.into_iter().flatten()) {
+                    let open = Open { end: Some(end), ..made(Kind::Stream, flag(flags)) };
+                    self.insert_at(slot, task, descriptor, open);
                 }
             }
             _ => {}

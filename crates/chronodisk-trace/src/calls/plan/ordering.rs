@@ -6,7 +6,7 @@ use super::super::record::CallRecord;
 use super::super::resolve::{Object, Resolved, is_below};
 use super::super::table::{Effect, signature};
 use super::super::tables::{CLOSE_RANGE_UNSHARE, Kind};
-use super::Planner;
+use super::{Awaited, Planner};
 
 impl Planner<'_> {
     /// The order of the call among those of other tasks.
@@ -71,6 +71,18 @@ impl Planner<'_> {
         {
             self.stages.changes(Resource::Description(description), at, waits);
         }
+        // A pipe without a reader refuses data, also data that the reader would never have read.
+        if let Some(descriptor) = actions::written_to(record)
+            && let Some(end) = self.tables.stream_end(life, descriptor)
+        {
+            // A reader may have taken the data and closed its end before the call of the writer returned.
+            let closed = self.stages.joins(Resource::StreamEnd(end.opposite()), at);
+            if let Some(closed) = closed.filter(|closed| closed.life != at.life)
+                && let Some(step) = self.lives[closed.life].steps.get_mut(closed.step)
+            {
+                step.waits.push(Awaited::Step(at));
+            }
+        }
         let made = actions::descriptors_made(record);
         let closed = match name {
             "close_range" => self.tables.within(life, record.arguments[0] as u32, record.arguments[1] as u32),
@@ -84,6 +96,18 @@ impl Planner<'_> {
             self.stages.changes(Resource::Table(table), at, waits);
         } else if opens_or_closes {
             self.stages.uses(Resource::Table(table), at, waits);
+        }
+    }
+
+    /// The step that closed the last descriptors of streams waits for all that were written to them.
+    pub(super) fn order_closed_ends(&mut self, at: Point) {
+        let mut waits = Vec::new();
+        for end in self.tables.take_closed_ends() {
+            self.stages.changes(Resource::StreamEnd(end), at, &mut waits);
+        }
+        self.stages.needed(at, &mut waits);
+        if let Some(step) = self.lives[at.life].steps.get_mut(at.step) {
+            step.waits.extend(waits.into_iter().map(Awaited::Step));
         }
     }
 
