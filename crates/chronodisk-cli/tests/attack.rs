@@ -20,6 +20,8 @@ mod folder;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]
 #[path = "durability/guest.rs"]
 mod guest;
+#[path = "common/hangup.rs"]
+mod hangup;
 #[path = "attack/inputs.rs"]
 mod inputs;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]

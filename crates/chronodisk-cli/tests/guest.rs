@@ -16,6 +16,8 @@ mod guest {
     mod exact;
     mod file_systems;
     mod guides;
+    #[path = "../common/hangup.rs"]
+    mod hangup;
     mod helpers;
     mod machine;
     #[path = "../common/pages.rs"]

@@ -1,5 +1,7 @@
 //! Sweeps as a user has them: killed, resumed, with the command's own cells.
 
+#[path = "common/hangup.rs"]
+mod hangup;
 #[path = "common/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use self::hangup::ended_by_hangup;
 use self::helpers::descendants;
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Command {
@@ -341,14 +344,7 @@ fn a_signal_to_the_sweep_ends_its_cells_and_is_its_status() {
         let folder = folder.path();
         fs::write(folder.join("s.toml"), sweep).unwrap();
         let mut command = chronodisk(folder, &["sweep", "s.toml", "-o", "out", "--jobs", "2"]);
-        // A test that was begun by nohup ignores SIGHUP, and so would the sweep.
-        // SAFETY: signal is async-signal-safe, and nothing else is called.
-        unsafe {
-            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-                libc::signal(libc::SIGHUP, libc::SIG_DFL);
-                Ok(())
-            });
-        }
+        ended_by_hangup(&mut command);
         let mut child = command.spawn().unwrap();
         while descendants(child.id()).len() < 2 {
             assert!(child.try_wait().unwrap().is_none(), "{name}: it ended by itself");

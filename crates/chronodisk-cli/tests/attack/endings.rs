@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::campaign::Verdict;
 use crate::folder::{TestFolder, signal};
 use crate::guest::{can_run, family};
+use crate::hangup::ended_by_hangup;
 use crate::ledger::Random;
 
 const COMMANDS: [&[&str]; 6] = [
@@ -33,7 +34,9 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
         return Verdict::Skipped("no guest can run here".to_owned());
     }
     let place = TestFolder::new();
-    let mut child = place.chronodisk(command).spawn().expect("the command starts");
+    let mut child = place.chronodisk(command);
+    ended_by_hangup(&mut child);
+    let mut child = child.spawn().expect("the command starts");
     std::thread::sleep(delay);
     let before = family(child.id());
     for each in signals {

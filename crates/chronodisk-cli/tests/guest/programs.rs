@@ -112,7 +112,12 @@ fn short_form(file_system: &str) {
     let script = programs.iter().map(in_folder).collect::<String>() + &own + END;
     let [recorded, replayed] = record_and_replay(&chronodisk, "the short form", file_system, &["sh", "-c", &script]);
     let (before, after) = (bytes_written(&recorded), bytes_written(&replayed));
-    assert!(before > 1 << 20 && after.abs_diff(before) * 10 < before, "{before} bytes were {after} in the replay");
+    // btrfs writes a block of its trees again in each transaction that changes it, and transactions end by the clock.
+    let tolerance_percent = if file_system == "btrfs" { 25 } else { 10 };
+    assert!(
+        before > 1 << 20 && after.abs_diff(before) * 100 < before * tolerance_percent,
+        "{before} bytes were {after} in the replay"
+    );
 }
 
 #[test]

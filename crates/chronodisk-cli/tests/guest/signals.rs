@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::hangup::ended_by_hangup;
 use super::support::{Chronodisk, processes_with, text};
 
 /// As long as an end may take on a busy host. On a quiet one it takes 5 s for commands that ignore signals.
@@ -41,14 +42,7 @@ impl Running {
             .env("PYTHONPATH", python)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // A test that was begun by nohup ignores SIGHUP, and so would the command.
-        // SAFETY: signal is async-signal-safe, and nothing else is called.
-        unsafe {
-            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-                libc::signal(libc::SIGHUP, libc::SIG_DFL);
-                Ok(())
-            });
-        }
+        ended_by_hangup(&mut command);
         Running { child: command.spawn().unwrap(), mark }
     }
 
