@@ -8,13 +8,14 @@ use crate::RunResult;
 use crate::surroundings::Surroundings;
 
 /// Options without effect on a run's behaviour, and options with a field of their own in the result.
-const OPTIONS_TOLD_OTHERWISE: [&str; 21] = [
+const OPTIONS_TOLD_OTHERWISE: [&str; 22] = [
     "capacity_bytes",
     "clock",
     "cpu",
     "cpu_speed",
     "device",
     "device_speed",
+    "limit",
     "fs",
     "json",
     "kernel_scale",
@@ -55,6 +56,7 @@ pub(crate) fn differences(run: &RunResult, baseline: &RunResult) -> Vec<String> 
     found.valued("scheduler", &one.scheduler, &two.scheduler);
     found.valued("capacity", run.device.capacity_bytes, baseline.device.capacity_bytes);
     found.optional("device speed", run.device.speed, baseline.device.speed);
+    found.optional("limits", run.device.limits.as_deref(), baseline.device.limits.as_deref());
     found.options(run, baseline);
     if let (Some(one), Some(two)) = (&run.surroundings, &baseline.surroundings) {
         found.surroundings(one, two, run.guest.kernel == baseline.guest.kernel);

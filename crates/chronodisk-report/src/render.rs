@@ -29,7 +29,9 @@ pub fn render_run_summary(run: &RunResult) -> String {
     }
     let device = &run.device;
     let speed = device.speed.map_or(String::new(), |speed| format!(", {speed} times as fast as its profile"));
-    facts.row(["device", &format!("{}, {}, seed {}{speed}", device.profile, size(device.capacity_bytes), device.seed)]);
+    let limits = device.limits.as_ref().map_or(String::new(), |limits| format!(", limits {limits}"));
+    let capacity = size(device.capacity_bytes);
+    facts.row(["device", &format!("{}, {capacity}, seed {}{speed}{limits}", device.profile, device.seed)]);
     let served = run.reps.iter().find_map(|rep| rep.server.as_ref());
     match served {
         Some(server) => facts.row(["served at", &server.addresses.join(", ")]),

@@ -180,6 +180,9 @@ pub struct DeviceUsed {
     /// How many times as fast as its profile it was; once, if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
+    /// Limits of the command line around it, which are in the profile's text too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
     /// The program that was the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,

@@ -23,6 +23,8 @@ pub enum TextFile {
     SweepResults,
     /// Results of fio, or a table of measurements, for `fit`.
     Measurements,
+    /// A histogram of delays.
+    Histogram,
     /// The token of an emulator server.
     Token,
     /// Certificates and keys in PEM.
@@ -31,7 +33,7 @@ pub enum TextFile {
 
 impl TextFile {
     /// All kinds.
-    pub const ALL: [TextFile; 9] = [
+    pub const ALL: [TextFile; 10] = [
         TextFile::Profile,
         TextFile::DeviceDescription,
         TextFile::FioJob,
@@ -39,6 +41,7 @@ impl TextFile {
         TextFile::Result,
         TextFile::SweepResults,
         TextFile::Measurements,
+        TextFile::Histogram,
         TextFile::Token,
         TextFile::Certificates,
     ];
@@ -54,6 +57,7 @@ impl TextFile {
             TextFile::Result => "the result of a run or a simulation",
             TextFile::SweepResults => "the results of a sweep",
             TextFile::Measurements => "a file of measurements",
+            TextFile::Histogram => "a histogram of delays",
             TextFile::Token => "a token",
             TextFile::Certificates => "certificates or a key",
         }
@@ -64,7 +68,9 @@ impl TextFile {
     pub const fn limit_bytes(self) -> u64 {
         const MIB: u64 = 1 << 20;
         match self {
-            TextFile::Profile | TextFile::FioJob | TextFile::Sweep | TextFile::Certificates => MIB,
+            TextFile::Profile | TextFile::FioJob | TextFile::Sweep | TextFile::Histogram | TextFile::Certificates => {
+                MIB
+            }
             TextFile::DeviceDescription => 4 * MIB,
             // A value of JSON takes up to 16 times its text in memory.
             TextFile::Result | TextFile::Measurements => 32 * MIB,

@@ -90,6 +90,10 @@ const SOURCES: &[Source] = sources![
     "array/raid5-eight-disks.toml",
     "array/raid10-four-sleds.toml",
     "array/queued-disk.toml",
+    "cloud/aws-ebs-gp3.toml",
+    "cloud/aws-ebs-gp2-100gib.toml",
+    "cloud/gcp-pd-balanced-100gib.toml",
+    "cloud/azure-premium-ssd-p10.toml",
 ];
 
 /// All of them.

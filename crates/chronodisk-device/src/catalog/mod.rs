@@ -15,6 +15,8 @@
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
+//! Any profile may have a table `[limits]` (the module `limits` of the models).
+//!
 //! A number with a dimension is a text with its unit; a bare number is refused, and so is an unknown key. A value may
 //! carry its source: `time = { value = "3 ms", source = "data sheet, page 7" }`. Every error gives file, line and
 //! column.
@@ -42,7 +44,7 @@ pub use published::{HeldOut, Published, PublishedRate};
 use crate::fields::{Document, Fields, KeyLog, ProfileError, ProfileKey};
 use crate::models::blueprint::{Blueprint, BuildOptions, Design};
 use crate::models::disk::Drive;
-use crate::models::{array, host_queue};
+use crate::models::{array, host_queue, limits};
 use crate::quantity::Bytes;
 use crate::{DeviceModel, footprint};
 use kinds::Reader;
@@ -268,6 +270,27 @@ impl Profile {
         self.wrapped(blueprint, "host-queue", &format!("{} behind a host's queue", self.name()), source, &keys)
     }
 
+    /// Whether the profile puts limits or delays around the device.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        without_limits(self.text()).len() < self.text().len()
+    }
+
+    /// This device within limits, given as in `iops=3000,bandwidth=125MiB/s,read-delay=normal:5ms:1ms` (the module
+    /// `limits` of the models): its text with a table `[limits]`.
+    ///
+    /// # Errors
+    /// Limits that are wrong, or a profile that has some already.
+    pub fn within_limits(&self, limits: &str) -> Result<Profile, ProfileError> {
+        let table = limits::option::to_toml(limits).map_err(|problem| ProfileError::whole("limits", problem))?;
+        let text = self.text();
+        if self.has_limits() {
+            return Err(self.refusal("the profile has a table [limits] already".to_owned()));
+        }
+        let separator = if text.ends_with('\n') { "" } else { "\n" };
+        Profile::parse(&format!("{text}{separator}{table}"), "limits")
+    }
+
     /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
     /// after the other (an array of level `linear`, as LVM and md make them) as that takes. More than 64 become a row
     /// of equal rows.
@@ -434,6 +457,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
             (blueprint, members.finish(fields)?)
         }
     };
+    let blueprint = limits::within(fields, blueprint)?;
     let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default()) {
         Some(capacity) => capacity,
         None => fields.positive("capacity")?,
@@ -453,6 +477,20 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
     let design = Arc::new(Design::new(document.file, kind.name, info, blueprint));
     let text = fields.complete_text();
     Ok(Parsed { text, description, source, validation, design, nesting, published, held_out, longest_stall })
+}
+
+/// A profile's text without its table `[limits]`, which decides nothing about the state of a device.
+fn without_limits(text: &str) -> String {
+    let (mut kept, mut is_limits) = (String::with_capacity(text.len()), false);
+    for line in text.split_inclusive('\n') {
+        if line.starts_with('[') {
+            is_limits = line.starts_with("[limits]") || line.starts_with("[limits.");
+        }
+        if !is_limits {
+            kept.push_str(line);
+        }
+    }
+    kept
 }
 
 /// A power of two from `smallest` to 64 KiB.

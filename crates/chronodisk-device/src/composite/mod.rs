@@ -76,6 +76,11 @@ impl Context<'_> {
         self.due.push(self.now, (id, status));
     }
 
+    /// Completes a request of the host some time after an answer.
+    pub(crate) fn complete_after(&mut self, delay: Nanos, id: RequestId, status: Status) {
+        self.due.push(self.now.saturating_add(delay), (id, status));
+    }
+
     /// Completes a request of the host that needs no member: at the earliest instant that the contract allows.
     pub(crate) fn complete_at_once(&mut self, id: RequestId, status: Status) {
         self.due.push(self.now.saturating_add(Nanos::from_nanos(1)), (id, status));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 use super::disk::Drive;
-use super::ssd::{FlashDrive, Ftl};
+use super::ssd::{FlashDrive, Ftl, FtlParameters};
 use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::quantity::Bytes;
@@ -333,8 +333,53 @@ impl Blueprint {
         Blueprint { flash: Some(drive), ..Blueprint::new(memory, make) }
     }
 
+    /// The device within something of `own_bytes` that passes its requests on, which `wrap` makes from the device and a
+    /// seed. Requests may wait there without a bound.
+    pub(crate) fn within(
+        self,
+        own_bytes: u64,
+        wrap: impl Fn(Box<dyn DeviceModel>, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static,
+    ) -> Self {
+        let (make, memory, wrap): (_, _, Arc<Wrap>) = (self.make, self.memory, Arc::new(wrap));
+        let flash = self.flash.map(|drive| -> Arc<dyn FlashDrive> {
+            Arc::new(WithinFlash { drive, own_bytes, wrap: Arc::clone(&wrap) })
+        });
+        Blueprint {
+            make: Box::new(move |info, seed| wrap(make(info, seed), seed)),
+            memory: Box::new(move |info| memory(info).saturating_add(own_bytes)),
+            drive: None,
+            age_bound: None,
+            flash,
+            ..self
+        }
+    }
+
     /// The device has the queue of a host's kernel in it.
     pub(crate) fn with_host_queue(self) -> Self {
         Blueprint { host_queue: true, ..self }
+    }
+}
+
+/// Makes a device from the one in it and a seed.
+type Wrap = dyn Fn(Box<dyn DeviceModel>, u64) -> Box<dyn DeviceModel> + Send + Sync;
+
+/// A flash drive within something that passes its requests on.
+struct WithinFlash {
+    drive: Arc<dyn FlashDrive>,
+    own_bytes: u64,
+    wrap: Arc<Wrap>,
+}
+
+impl FlashDrive for WithinFlash {
+    fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters> {
+        self.drive.translation(info)
+    }
+
+    fn memory_bytes_max(&self, info: &DeviceInfo) -> u64 {
+        self.drive.memory_bytes_max(info).saturating_add(self.own_bytes)
+    }
+
+    fn drive(&self, info: DeviceInfo, seed: u64, ftl: Ftl) -> Box<dyn DeviceModel> {
+        (self.wrap)(self.drive.drive(info, seed, ftl), seed)
     }
 }

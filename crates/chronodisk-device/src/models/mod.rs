@@ -7,6 +7,7 @@ pub(crate) mod constant;
 pub mod disk;
 pub(crate) mod eager_writing;
 pub(crate) mod host_queue;
+pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod mems;
 pub(crate) mod nvram;

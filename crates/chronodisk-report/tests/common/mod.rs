@@ -95,6 +95,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             state_file: None,
             initial_state_hash: "fnv1a64:0123456789abcdef".into(),
             speed: None,
+            limits: None,
             program: None,
         },
         further_devices: Vec::new(),

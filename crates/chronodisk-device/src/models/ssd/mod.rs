@@ -33,9 +33,9 @@ mod zones;
 
 pub(crate) use aged::FlashDrive;
 pub use aged::FlashState;
-pub(crate) use ftl::Ftl;
 pub(crate) use ftl::ageing::Report;
 pub use ftl::ageing::{AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload};
 #[cfg(any(test, feature = "test-utils"))]
 pub use ftl::state::reseal_state;
 pub use ftl::state::{StateError, StateSource};
+pub(crate) use ftl::{Ftl, FtlParameters};
