@@ -24,6 +24,8 @@ pub struct Device {
     info: DeviceInfo,
     state: Option<State>,
     speed: Speed,
+    /// Limits of the command line; those of the profile are in its text.
+    limits: Option<String>,
 }
 
 /// The state that a device begins in.
@@ -94,7 +96,7 @@ pub fn load_anywhere(
         (Some((_, Some(command))), None) => {
             let info = elsewhere.program(command, reset)?.info().clone();
             let source = Source::Program(command.to_owned());
-            Ok(Device { source, build, info, state: None, speed: Speed::AS_IT_IS })
+            Ok(Device { source, build, info, state: None, speed: Speed::AS_IT_IS, limits: None })
         }
         (Some((name, None)), _) => load(name, capacity_bytes, seed),
         (None, Some(address)) => {
@@ -142,6 +144,7 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     let device = Device::new(profile, build)?
         .begin_in(used.state_file.as_deref().map(Path::new))?
         .with_speed(speed.transpose()?);
+    let device = Device { limits: used.limits.clone(), ..device };
     let now = device.used().initial_state_hash;
     if now != used.initial_state_hash {
         return Err(Failure::usage(format!(
@@ -156,7 +159,7 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
 impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
-        Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS })
+        Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS, limits: None })
     }
 
     /// Rejects zoned devices, which front ends can't express.
@@ -177,6 +180,16 @@ impl Device {
         let (_, fingerprint) = state_file::build(profile, &self.build, Some(file)).map_err(build_failure)?;
         let state = fingerprint.map(|fingerprint| State { file: file.to_owned(), fingerprint });
         Ok(Device { state, ..self })
+    }
+
+    /// The device within limits, if some are given, as in `iops=3000,read-delay=2ms`.
+    pub fn within_limits(self, limits: Option<&str>) -> Result<Self, Failure> {
+        let Some(limits) = limits else { return Ok(self) };
+        let Source::Profile(profile) = &self.source else {
+            return Err(Failure::usage("--limit can't be used with an exec: model, which has its own timing"));
+        };
+        let device = Device::new(profile.within_limits(limits).map_err(failure)?, self.build)?;
+        Ok(Device { limits: Some(limits.to_owned()), ..device })
     }
 
     /// The device some times as fast as its model, if that is in this process.
@@ -303,6 +316,7 @@ impl Device {
                 self.state.as_ref().map(|state| state.fingerprint),
             ),
             speed: (self.speed != Speed::AS_IT_IS).then(|| self.speed.factor()),
+            limits: self.limits.clone(),
             state_file: self.state_file().map(|file| file.display().to_string()),
             profile_toml: if program.is_some() { String::new() } else { text.to_owned() },
             capacity_bytes,

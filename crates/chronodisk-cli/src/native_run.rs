@@ -36,6 +36,10 @@ pub struct DeviceArguments {
     #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
     pub device_speed: Option<Speed>,
 
+    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
+    #[arg(long, value_name = "LIMITS")]
+    pub limit: Option<String>,
+
     /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
@@ -93,6 +97,7 @@ impl DeviceArguments {
     pub fn load(&self, name: &str, speed: Option<Speed>) -> Result<Device, Failure> {
         let device = device::load(name, self.capacity, self.seed)?
             .without_zones()?
+            .within_limits(self.limit.as_deref())?
             .begin_in(self.state.as_deref())?
             .with_speed(speed);
         if device.has_host_queue() {

@@ -2,8 +2,13 @@
 
 #[path = "native/endings.rs"]
 mod endings;
+#[path = "common/hangup.rs"]
+mod hangup;
 #[path = "common/helpers.rs"]
 mod helpers;
+#[allow(dead_code, reason = "tests/guest.rs uses the rest")]
+#[path = "common/pages.rs"]
+mod pages;
 #[path = "native/setup.rs"]
 mod setup;
 

@@ -9,6 +9,7 @@
 //! the simulations, on any number of threads. Equal input gives equal results in any order of execution.
 #![forbid(unsafe_code)]
 
+pub mod data_sheet;
 mod error;
 mod fit;
 mod optimiser;

@@ -99,6 +99,10 @@ pub struct GuestArguments {
     #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
     device_speed: Option<Speed>,
 
+    /// Limits each device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
+    #[arg(long, value_name = "LIMITS")]
+    limit: Option<String>,
+
     /// Mounts the file system at this absolute path in the guest
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
     mount: String,
@@ -411,6 +415,7 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
     let load = |name| {
         device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?
             .without_zones()?
+            .within_limits(arguments.limit.as_deref())?
             .at_speed(arguments.device_speed, &arguments.elsewhere)
     };
     let names = arguments.device.iter().map(|name| Some(name.as_str()));

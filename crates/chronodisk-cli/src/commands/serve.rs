@@ -85,6 +85,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
     device_speed: Option<Speed>,
 
+    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
+    #[arg(long, value_name = "LIMITS")]
+    limit: Option<String>,
+
     /// Seeds all random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -272,6 +276,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         Some(target) => shadow::model(&arguments, target)?,
         None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
     };
+    let device = device.within_limits(arguments.limit.as_deref())?;
     let device = device.begin_in(arguments.state.as_deref())?.with_speed(arguments.device_speed);
     arguments
         .squash

@@ -112,6 +112,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
     device_speed: Option<Speed>,
 
+    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
+    #[arg(long, value_name = "LIMITS")]
+    limit: Option<String>,
+
     /// Adds the request queue of a host's kernel with this elevator: merging, plugging and a limited queue, as in
     /// David (ACM TOS 2012)
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
@@ -144,6 +148,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         }
         (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
+    let device = device.within_limits(arguments.limit.as_deref())?;
     let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
     let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
@@ -251,6 +256,9 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     }
     if let Some(speed) = arguments.device_speed {
         options.insert("device_speed".to_owned(), speed.factor().into());
+    }
+    if let Some(limit) = &arguments.limit {
+        options.insert("limit".to_owned(), limit.as_str().into());
     }
     if let Some(state) = &arguments.state {
         options.insert("state".to_owned(), state.display().to_string().into());

@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(
         long = "on", id = "on_path", value_name = "PATH",
         conflicts_with_all = [
-            "device", "device_speed", "capacity", "state", "seed", "fs", "mount", "mkfs_options", "mount_options",
+            "device", "device_speed", "limit", "capacity", "state", "seed", "fs", "mount", "mkfs_options", "mount_options",
             "scheduler", "ram_budget", "validate",
         ],
     )]

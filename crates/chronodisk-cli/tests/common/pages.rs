@@ -37,6 +37,13 @@ pub fn shown() -> Vec<Shown> {
     pages.iter().flat_map(|path| commands_of(path)).collect()
 }
 
+/// The block of a page that begins so.
+pub fn block_of(page: &str, beginning: &str) -> String {
+    let text = std::fs::read_to_string(root().join("docs").join(page)).unwrap();
+    let blocks = text.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
+    blocks.filter(|block| block.starts_with(beginning)).last().unwrap().to_owned()
+}
+
 fn commands_of(path: &Path) -> Vec<Shown> {
     let page = path.file_name().unwrap().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(path).unwrap();

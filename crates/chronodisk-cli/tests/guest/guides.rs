@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::pages::{Shown, root, shown};
+use super::pages::{Shown, block_of, root, shown};
 use super::support::{Chronodisk, die_with_the_test, long, text};
 
 /// Parts of commands that are not run here, and why.
@@ -166,6 +166,7 @@ fn prepare(directory: &Path) {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
+    fs::write(directory.join("pgbench.sh"), block_of("slow-disk.md", "# pgbench.sh")).unwrap();
 }
 
 /// Runs it as its reader would, by a shell.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::pages::block_of;
 use super::{Native, text};
 
 /// Device time and host time of a phase, in nanoseconds.
@@ -74,6 +75,21 @@ fn two_mounts_of_one_seed_run_beside_each_other() {
         assert!(first.wait().unwrap().success(), "{file_system}");
         assert!(second.status.success(), "{file_system}: {}", text(&second.stderr));
     }
+}
+
+#[test]
+fn postgresql_runs_on_a_slow_disk_as_its_guide_says() {
+    let Some(native) = Native::new() else { return };
+    let script = native.path("pgbench.sh");
+    std::fs::write(&script, block_of("slow-disk.md", "# pgbench.sh")).unwrap();
+    let flags = ["-d", "null", "--limit", "iops=200,delay=2ms"];
+    let result = native.mount(&flags, &format!("sh {} >&2", script.display()));
+    assert_eq!(result["device"]["limits"], "iops=200,delay=2ms");
+    let writes = &result["reps"][0]["summary"]["by_op"]["write"];
+    // Each of the transactions syncs its write-ahead log.
+    assert!(writes["requests"].as_u64().unwrap() >= 100, "{writes}");
+    assert!(writes["service_time_us"]["p50"].as_f64().unwrap() >= 2_000.0, "{writes}");
+    native.verify();
 }
 
 #[test]

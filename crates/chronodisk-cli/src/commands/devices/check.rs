@@ -52,7 +52,7 @@ struct Found<'a> {
 }
 
 #[derive(Serialize)]
-struct Checked<'a> {
+pub(super) struct Checked<'a> {
     profile: &'a str,
     verdict: &'static str,
     /// Where the published figures are from.
@@ -139,7 +139,7 @@ fn in_parallel(profiles: &[Profile], effort: Effort, threads: usize) -> Result<V
     results.into_iter().map(|(_, checked)| checked).collect()
 }
 
-fn checked(check: &Check) -> Checked<'_> {
+pub(super) fn checked(check: &Check) -> Checked<'_> {
     Checked {
         profile: &check.profile,
         verdict: check.verdict().name(),
@@ -198,18 +198,25 @@ fn render(checks: &[Check]) -> String {
         text.push_str(&format!("{}: {}\n", check.profile, check.verdict().name()));
         text.push_str(&loads_table(check));
         text.push_str(&waits_table(check));
-        if !check.figures.is_empty() {
-            text.push_str(&format!("published: {}\n", check.source.as_deref().unwrap_or("-")));
-            text.push_str(&figures_table(check));
-        }
-        for failure in &check.failures {
-            text.push_str(&format!("failed: {failure}\n"));
-        }
+        text.push_str(&render_figures(check));
         text.push('\n');
     }
     let count = |verdict| checks.iter().filter(|check| check.verdict() == verdict).count();
     let [passed, none, failed] = [Verdict::Passed, Verdict::NoReference, Verdict::Failed].map(count);
     text.push_str(&format!("{passed} passed, {none} without a reference, {failed} failed\n"));
+    text
+}
+
+/// The published figures beside the model's, and the failures.
+pub(super) fn render_figures(check: &Check) -> String {
+    let mut text = String::new();
+    if !check.figures.is_empty() {
+        text.push_str(&format!("published: {}\n", check.source.as_deref().unwrap_or("-")));
+        text.push_str(&figures_table(check));
+    }
+    for failure in &check.failures {
+        text.push_str(&format!("failed: {failure}\n"));
+    }
     text
 }
 

@@ -1,6 +1,7 @@
 //! `chronodisk devices`: which profiles there are, and how new ones are imported.
 
 mod check;
+mod new;
 
 use std::io;
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ enum Action {
     },
     /// Measures devices under plain and mixed loads and compares them with published figures
     Check(check::Arguments),
+    /// Makes a profile from the figures of a data sheet
+    New(new::Arguments),
     /// Converts a DiskSim parameter file to a profile
     ///
     /// The file, usually a .parv, describes an experiment; the device at the end of its topology becomes the profile.
@@ -170,6 +173,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         None => list(arguments.json)?,
         Some(Action::Show { profile, json }) => show(&device::find(&profile)?, json)?,
         Some(Action::Check(arguments)) => return check::execute(&arguments),
+        Some(Action::New(arguments)) => return new::execute(&arguments),
         Some(Action::Import(arguments)) => import(&arguments)?,
     }
     Ok(status::FINE)
@@ -231,7 +235,7 @@ fn list(json: bool) -> Result<(), Failure> {
             format!("{}{p99}", percent(it.mean_error_millionths))
         });
         // All requests of these devices overlap, so the rates are those of the load's depth.
-        let is_unlimited = matches!(profile.kind(), "null" | "constant");
+        let is_unlimited = matches!(profile.kind(), "null" | "constant") && !profile.has_limits();
         let limited = |rate: String| if is_unlimited { "no limit".to_owned() } else { rate };
         table.row([
             profile.name().to_owned(),

@@ -128,6 +128,7 @@ impl Arguments {
     fn emulated(&self, name: &str, calibration: &mut Calibration) -> Result<(), Failure> {
         let on = DeviceArguments {
             device_speed: self.device_speed,
+            limit: None,
             capacity: None,
             state: None,
             seed: self.seed,
