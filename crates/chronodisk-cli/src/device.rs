@@ -347,7 +347,7 @@ pub fn failure(error: ProfileError) -> Failure {
     let Some(text) = text else { return failure };
     let offset = offset_of(&text, line, column);
     let length = text[offset..].chars().next().map_or(0, char::len_utf8);
-    failure.place(&error.file, &text, offset..offset + length, "here")
+    failure.at_place(&error.file, &text, offset..offset + length, "here")
 }
 
 /// Byte offset of a place given by line and column, both counted from 1, the column in characters.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_engine::{FaultKind, ModelFault};
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::{output, quantity};
+use crate::output;
 
 /// Prefix of a device that is a program.
 pub const PROGRAM_PREFIX: &str = "exec:";

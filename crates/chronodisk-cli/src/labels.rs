@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use chronodisk_report::Labels;
+use chronodisk_run::{LAST, RunDirectory, RunFolder};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::runs;
 
 /// Flags of every command that keeps a run.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub fn word(text: &str) -> Result<String, String> {
     let permitted = |character: char| character.is_alphanumeric() || "-_.+:@=".contains(character);
     let is_word = text.chars().all(permitted) && text.starts_with(char::is_alphanumeric);
     match text {
-        runs::LAST => Err("'last' stands for the newest run".into()),
+        LAST => Err("'last' stands for the newest run".into()),
         _ if !is_word => Err("expected letters, digits and -_.+:@=, beginning with a letter or digit".into()),
         _ if text.chars().count() > WORD_MAX => Err(format!("expected at most {WORD_MAX} characters")),
         _ => Ok(text.to_owned()),
@@ -63,23 +63,24 @@ pub struct RunChoice {
 
 impl RunChoice {
     /// The directories of the runs, in the order given.
-    pub fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
-        self.find(runs::find)
+    pub fn directories(&self) -> Result<Vec<RunDirectory>, Failure> {
+        self.find(RunFolder::find)
     }
 
     /// The same, but a file stands for itself: a result that is kept without its requests, as a baseline.
-    pub fn directories_or_files(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub fn directories_or_files(&self) -> Result<Vec<RunDirectory>, Failure> {
         self.find(|run| match PathBuf::from(run) {
-            file if file.is_file() => Ok(file),
-            _ => runs::find(run),
+            file if file.is_file() => Ok(RunDirectory::at(file)),
+            _ => RunFolder::find(run),
         })
     }
 
-    fn find(&self, find: impl Fn(&str) -> Result<PathBuf, Failure>) -> Result<Vec<PathBuf>, Failure> {
+    fn find(&self, find: impl Fn(&str) -> Result<RunDirectory, Failure>) -> Result<Vec<RunDirectory>, Failure> {
         let mut found = self.runs.iter().map(|run| find(run)).collect::<Result<Vec<_>, _>>()?;
         for tag in &self.tags {
             // A run named twice may be compared with itself, but not one selected by two tags.
-            let new: Vec<PathBuf> = runs::find_tagged(tag)?.into_iter().filter(|run| !found.contains(run)).collect();
+            let tagged = RunFolder::of_user()?.find_tagged(tag)?;
+            let new: Vec<RunDirectory> = tagged.into_iter().filter(|run| !found.contains(run)).collect();
             found.extend(new);
         }
         Ok(found)

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
 use chronodisk_front::server::ServerOutcome;
@@ -13,16 +12,17 @@ use chronodisk_report::{
     ClockInfo, Distribution, DroppedFiles, EndedBy, GuestInfo, Labels, NativeResult, Phase, RUN_SCHEMA, RepResult,
     RunResult, ServerResult, Summary, Verdict,
 };
+use chronodisk_run::{RunDirectory, now_rfc3339};
 use chronodisk_sim::{Nanos, RequestRecord};
 
 use crate::device::Device;
 use crate::options::CommandOptions;
 use crate::run_result::{server_result, server_warnings};
-use crate::{runs, stored, version};
+use crate::version;
 
 /// Ingredients of a native run, before it begins.
 pub struct NativeSetting<'a> {
-    pub directory: &'a Path,
+    pub directory: &'a RunDirectory,
     pub device: &'a Device,
     pub command: &'a [OsString],
     pub recorded: &'a CommandOptions,
@@ -35,12 +35,11 @@ pub struct NativeSetting<'a> {
 /// A result without repetitions.
 pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
     let text = |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let name = setting.directory.file_name().unwrap_or(setting.directory.as_os_str());
     let host = chronodisk_sweep::host_info();
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
-        run_id: name.to_string_lossy().into_owned(),
-        started_at: runs::now_rfc3339(),
+        run_id: setting.directory.id(),
+        started_at: now_rfc3339(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         chronodisk_commit: version::commit(),
         labels: Labels::default(),
@@ -137,7 +136,7 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
         store_bytes: outcome.store_bytes,
         samples: Vec::new(),
         host_cpu: None,
-        log_file: stored::log_name(rep.index),
+        log_file: RunDirectory::log_name(rep.index),
         server: Some(server),
         native: Some(native),
         shadow: None,

@@ -18,6 +18,7 @@ use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
+use chronodisk_run::quantity;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
@@ -26,8 +27,8 @@ use crate::device::{self, Device};
 use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, status};
 use crate::native_result::settings_of;
+use crate::output;
 use crate::run_result::{host_memory_bytes, server_failure};
-use crate::{output, quantity};
 
 /// How the block device and its file system are made, but for the device's name.
 #[derive(Debug, Args)]

@@ -7,7 +7,8 @@ use chronodisk_report::{RunResult, render_run_summary};
 use miette::{GraphicalTheme, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Rendered};
+
 pub use crate::progress::Progress;
 
 /// Writes data to standard output; a reader that has gone away (`| head`) is no failure.
@@ -86,7 +87,7 @@ pub fn expect_place(file: &Path) -> Result<(), Failure> {
 
 /// Renders a failure on standard error.
 pub fn failure(failure: Failure) {
-    let rendered = format!("{:?}", miette::Report::new(failure));
+    let rendered = format!("{:?}", miette::Report::new(Rendered::from(failure)));
     // Like clap's own errors, without the space that miette leaves around a report.
     note(rendered.trim());
 }

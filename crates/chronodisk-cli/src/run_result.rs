@@ -16,16 +16,17 @@ use chronodisk_report::{
     Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, Seen, ServerResult, ShadowResult,
     Summary, TransportResult, Verdict,
 };
+use chronodisk_run::{RunDirectory, now_rfc3339};
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
 
 use crate::device::Device;
 use crate::options::CommandOptions;
-use crate::{runs, stored, version};
+use crate::version;
 
 /// Ingredients of a run, before it begins.
 pub struct Setting<'a> {
-    pub directory: &'a Path,
+    pub directory: &'a RunDirectory,
     /// At least one.
     pub devices: &'a [Device],
     pub options: &'a RunOptions,
@@ -36,11 +37,10 @@ pub struct Setting<'a> {
 pub fn run_result(setting: &Setting<'_>) -> RunResult {
     let options = setting.options;
     let text = |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let name = setting.directory.file_name().unwrap_or(setting.directory.as_os_str());
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
-        run_id: name.to_string_lossy().into_owned(),
-        started_at: runs::now_rfc3339(),
+        run_id: setting.directory.id(),
+        started_at: now_rfc3339(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         chronodisk_commit: version::commit(),
         labels: Labels::default(),
@@ -107,7 +107,7 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
         store_bytes: Some(outcome.backend.store_bytes),
         samples: outcome.backend.samples.iter().map(host_sample).collect(),
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
-        log_file: stored::log_name(index),
+        log_file: RunDirectory::log_name(index),
         server: None,
         native: None,
         shadow: None,
@@ -168,7 +168,7 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
 
 /// Properties of a device that was served under the host's clock.
 pub struct Served<'a> {
-    pub directory: &'a Path,
+    pub directory: &'a RunDirectory,
     pub device: &'a Device,
     pub started_at: String,
     pub addresses: &'a [Address],
@@ -204,7 +204,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         store_bytes: outcome.store_bytes,
         samples: Vec::new(),
         host_cpu: None,
-        log_file: stored::log_name(0),
+        log_file: RunDirectory::log_name(0),
         server: Some(server_result(addresses, outcome, served.lateness_unstolen)),
         native: None,
         shadow: served.shadow.clone(),
@@ -215,10 +215,9 @@ pub fn served(served: &Served<'_>) -> RunResult {
         refused_calls: None,
     };
     rep.verdict = served.shadow.is_none().then(|| Verdict::of_served(&rep));
-    let name = directory.file_name().unwrap_or(directory.as_os_str());
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
-        run_id: name.to_string_lossy().into_owned(),
+        run_id: directory.id(),
         started_at: served.started_at.clone(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         chronodisk_commit: version::commit(),

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use chronodisk_guest::{DeviceOptions, StoreChoice};
+use chronodisk_run::quantity;
 use chronodisk_squash::{ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment};
 use chronodisk_store::Durability;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::quantity;
 
 /// Flags of every command that gives a device bytes.
 #[derive(Debug, Args)]
@@ -113,6 +114,15 @@ impl SquashArguments {
             Some((what, instead)) => Err(Failure::usage(format!("the image {} {what}", path.display()))
                 .help(format!("type {instead}, or name another image with --store"))),
         }
+    }
+
+    /// As [`refuse_contradiction`](Self::refuse_contradiction), for the images of all devices.
+    pub fn refuse_contradictions(&self, devices: &[DeviceOptions], seed: Option<u64>) -> Result<(), Failure> {
+        for device in devices {
+            let StoreChoice::Squashed { image: Some(path), .. } = &device.store else { continue };
+            self.refuse_contradiction(path, seed)?;
+        }
+        Ok(())
     }
 
     /// A contradiction between an image and these flags, with advice.

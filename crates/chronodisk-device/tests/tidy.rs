@@ -128,7 +128,7 @@ const OWN_READS: [(&str, usize, &str); 26] = [
     ("sim/src/text.rs", 1, "the reading function itself"),
     ("cli/src/surroundings.rs", 1, "the list of packages of the system"),
     ("cli/src/snapshot.rs", 1, "at most 68 KiB by `take`"),
-    ("cli/src/memory.rs", 1, "a file of /sys"),
+    ("run/src/memory.rs", 1, "a file of /sys"),
     ("cli/src/commands/serve/ending.rs", 1, "a file of /sys"),
     ("guest/src/init.rs", 1, "the command of the run, which its launcher writes"),
     ("guest/src/root.rs", 1, "at most a head by `take`"),

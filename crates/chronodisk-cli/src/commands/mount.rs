@@ -1,11 +1,12 @@
 //! `chronodisk mount`: a program on this host itself, on an emulated block device.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use chronodisk_native::CommandScope;
 use chronodisk_report::{EndedBy, RunResult, read_log, render_run_summary};
+use chronodisk_run::{RunDirectory, RunFolder, ended_early};
 use clap::Args;
 
 use super::serve::recording::Gathered;
@@ -16,9 +17,9 @@ use crate::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure, own_failure,
 };
 use crate::options::CommandOptions;
+use crate::output;
 use crate::progress::time_left;
 use crate::reps::Reps;
-use crate::{output, runs, stored};
 
 /// Runs a program natively on an emulated device
 ///
@@ -62,8 +63,8 @@ pub struct Arguments {
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     let device = arguments.on.load(&arguments.device, arguments.on.device_speed)?;
-    let directory = runs::plan(arguments.output.as_deref(), device.name())?;
-    runs::expect_place(&directory)?;
+    let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
+    directory.expect_place()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
     let scope = CommandScope::make("mount").map_err(failure)?;
@@ -95,8 +96,8 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     }
     if !result.reps.is_empty() {
         output::note(render_run_summary(&result).trim_end());
-        runs::remember(&directory);
-        output::note(format_args!("result: {}", directory.display()));
+        RunFolder::remember(&directory);
+        output::note(format_args!("result: {}", directory.path().display()));
     }
     if arguments.json {
         output::data(&result.to_json()).map_err(Failure::after_start)?;
@@ -107,7 +108,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
 /// Common part of all repetitions.
 struct Run<'a> {
     arguments: &'a Arguments,
-    directory: &'a Path,
+    directory: &'a RunDirectory,
     program: NativeRun<'a>,
 }
 
@@ -142,7 +143,7 @@ impl Run<'_> {
                     let is_asked = interruption.came();
                     if is_asked && end.failure.is_none() {
                         result.ended_by = EndedBy::Signal;
-                        result.warnings.push(runs::ended_early(interruption.name()));
+                        result.warnings.push(ended_early(interruption.name()));
                         // The command's own status does not report omitted calls.
                         let is_cut = !ran.asked_to_end || self.arguments.reps.wants_more(result);
                         if end.status == status::FINE && is_cut {
@@ -150,14 +151,14 @@ impl Run<'_> {
                         }
                     }
                     // After every repetition, so that any end of this process leaves a complete result.
-                    if let Err(error) = stored::write_run(self.directory, result) {
+                    if let Err(error) = self.directory.write_run(result) {
                         end.failure = fails(result, error);
                     }
                     if end.status != status::FINE || end.failure.is_some() || is_asked {
                         return end;
                     }
                     if let Some(count) = self.arguments.reps.end_pilot(result) {
-                        (0..count).for_each(|index| stored::remove_repetition(self.directory, index));
+                        (0..count).for_each(|index| self.directory.remove_repetition(index));
                     }
                 }
                 Err(failure) => {
@@ -171,7 +172,7 @@ impl Run<'_> {
                     }
                     // The result of the repetitions before says how it ended, too.
                     if !result.reps.is_empty()
-                        && let Err(error) = stored::write_run(self.directory, result)
+                        && let Err(error) = self.directory.write_run(result)
                     {
                         end.failure.get_or_insert(error);
                     }
@@ -233,10 +234,10 @@ struct NewLog {
 }
 
 impl NewLog {
-    fn make(directory: &Path, index: u32) -> Result<Self, Failure> {
-        let fresh = (!directory.exists()).then(|| directory.to_owned());
-        runs::make(directory)?;
-        Ok(NewLog { path: directory.join(stored::log_name(index)), fresh, is_kept: false })
+    fn make(directory: &RunDirectory, index: u32) -> Result<Self, Failure> {
+        let fresh = (!directory.path().exists()).then(|| directory.path().to_owned());
+        directory.make()?;
+        Ok(NewLog { path: directory.log(index), fresh, is_kept: false })
     }
 
     fn keep(mut self) -> PathBuf {

@@ -6,14 +6,15 @@ mod vary;
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chronodisk_device::Speed;
 use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::calibration::HeldSignals;
-use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, RunOutcome, Stage};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, Stage};
 use chronodisk_report::{EndedBy, RunResult, render_refused_calls};
+use chronodisk_run::{NewFiles, RunDirectory, RunFolder, ended_early, quantity};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
@@ -27,13 +28,12 @@ use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::LabelArguments;
 use crate::options::CommandOptions;
+use crate::output;
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
-use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
 use crate::status_line::GuestStatus;
 use crate::surroundings::Reading;
-use crate::{output, quantity, runs, stored};
 
 /// Runs a program in a Linux guest on an emulated device
 ///
@@ -365,10 +365,10 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
     let calls = if let Work::Command(_, calls) = &work { *calls } else { None };
     let mut options = run_options(arguments, time, &devices, work)?;
     let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
-    let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
-    runs::expect_place(&directory)?;
+    let directory = RunFolder::plan(arguments.output.as_deref(), devices[0].name())?;
+    directory.expect_place()?;
     let typed_seed = recorded.is_given("seed").then_some(arguments.seed);
-    run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
+    arguments.squash.refuse_contradictions(&options.devices, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
     record_what_took_effect(&mut recorded, &options);
     // One that comes between two repetitions, or while the result is written, waits for the next one or for the end.
@@ -380,7 +380,7 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
     }
     if let Some(draws) = draws.filter(|_| run.is_kept && run.failure.is_none()) {
         draws.aggregate(&mut run.result);
-        if let Err(failure) = stored::write_run(&directory, &run.result) {
+        if let Err(failure) = directory.write_run(&run.result) {
             run.fails(failure);
         }
     }
@@ -393,9 +393,9 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
         output::summary(&run.result, arguments.quiet);
     }
     if run.is_kept {
-        runs::remember(&directory);
+        RunFolder::remember(&directory);
         if !arguments.quiet {
-            output::note(format_args!("result: {}", directory.display()));
+            output::note(format_args!("result: {}", directory.path().display()));
         }
     }
     if arguments.json {
@@ -494,7 +494,7 @@ impl Run {
     }
 
     /// Adds a further failure; the earlier one is shown.
-    fn fails_too(&mut self, failure: Failure, directory: &Path) {
+    fn fails_too(&mut self, failure: Failure, directory: &RunDirectory) {
         if let Some(before) = self.failure.take() {
             output::failure(before);
         }
@@ -503,9 +503,9 @@ impl Run {
     }
 
     /// The result of the repetitions before says how it ended, too.
-    fn keep_end(&mut self, directory: &Path) {
+    fn keep_end(&mut self, directory: &RunDirectory) {
         if self.is_kept
-            && let Err(failure) = stored::write_run(directory, &self.result)
+            && let Err(failure) = directory.write_run(&self.result)
         {
             self.failure.get_or_insert(failure);
         }
@@ -518,7 +518,7 @@ fn repeat(
     recorded: &CommandOptions,
     devices: &[Device],
     options: &RunOptions,
-    directory: &Path,
+    directory: &RunDirectory,
     vary: &Vary<'_>,
 ) -> Run {
     let setting = Setting { directory, devices, options, recorded };
@@ -585,7 +585,7 @@ fn repeat(
         repetition(&mut run.result, index, &options, &outcome);
         if let Some(signal) = outcome.asked_to_end {
             run.result.ended_by = EndedBy::Signal;
-            run.result.warnings.push(runs::ended_early(signal_name(signal)));
+            run.result.warnings.push(ended_early(signal_name(signal)));
         }
         run.result.warnings.extend(arguments.reps.warning(&run.result));
         // No program of the user's has ended a replay: the replayer has said what went wrong.
@@ -596,7 +596,7 @@ fn repeat(
             run.fails(Failure::host(what));
         }
         // After every repetition, so that any end of this process leaves a complete result.
-        match keep(directory, index, &run.result, &outcome) {
+        match directory.write_repetition(index, &outcome.records, &run.result) {
             Ok(()) => run.is_kept = true,
             Err(failure) => run.fails(failure),
         }
@@ -619,26 +619,10 @@ fn repeat(
             return run;
         }
         if let Some(count) = arguments.reps.end_pilot(&mut run.result) {
-            (0..count).for_each(|index| stored::remove_repetition(directory, index));
+            (0..count).for_each(|index| directory.remove_repetition(index));
         }
     }
     run
-}
-
-/// Keeps a repetition, and the result with it. On a disk that is full the repetitions before stay as they are, and
-/// nothing of this one.
-fn keep(directory: &Path, index: u32, result: &RunResult, outcome: &RunOutcome) -> Result<(), Failure> {
-    let is_new = !directory.exists();
-    runs::make(directory)?;
-    let kept = stored::write_repetition(directory, index, &outcome.records)
-        .and_then(|()| stored::write_run(directory, result));
-    if kept.is_err() {
-        let _ = std::fs::remove_file(directory.join(stored::log_name(index)));
-        if is_new {
-            let _ = std::fs::remove_dir(directory);
-        }
-    }
-    kept
 }
 
 /// A run's error as the user sees it.

@@ -22,6 +22,7 @@ use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_native::Attachment;
 use chronodisk_report::{EndedBy, ShadowResult};
+use chronodisk_run::{RunDirectory, RunFolder, now_rfc3339, quantity};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 
@@ -36,12 +37,11 @@ use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::labels::LabelArguments;
 use crate::native_result::settings_of;
-use crate::native_run;
 use crate::options::CommandOptions;
 use crate::run_result::{Served, served, server_failure};
 use crate::squash::SquashArguments;
 use crate::status_line::StatusLine;
-use crate::{output, quantity, runs, stored};
+use crate::{native_run, output};
 
 /// Serves an emulated device over NBD or to a virtual machine, in real time
 ///
@@ -265,7 +265,7 @@ impl Arguments {
 
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
-    let started_at = runs::now_rfc3339();
+    let started_at = now_rfc3339();
     before::check_exposure(&arguments)?;
     let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
     let device = match &target {
@@ -278,7 +278,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         .refuse_contradiction(Path::new(&arguments.store), recorded.is_given("seed").then_some(arguments.seed))?;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
-    let directory = runs::plan(arguments.output.as_deref(), device.name())?;
+    let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
     arguments.plot.as_deref().map_or(Ok(()), output::expect_place)?;
     arguments.pidfile.as_deref().map_or(Ok(()), PidFile::expect_free)?;
     let options = server_options(&arguments)?;
@@ -289,7 +289,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     let unused = FreshDirectory::make(&directory)?;
     let new_store = NewStore::of(&arguments);
     let (mut server, overflow) = start(&arguments, &device, target, options)?;
-    let gathered = Gathered::new(&directory.join(stored::log_name(0)))?;
+    let gathered = Gathered::new(&directory.log(0))?;
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;
     let addresses = listen(&arguments, &device, &mut server)?;
@@ -332,7 +332,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     }
     // Findings are shown even if files can't be written.
     let logged = gathered.finish_log();
-    let log = directory.join(stored::log_name(0));
+    let log = directory.log(0);
     let compare = |target| shadow::compare(&arguments, &device, target, &log);
     let (shadow, compared) = match described.filter(|_| logged.is_ok()).map(compare).transpose() {
         Ok(shadow) => (shadow, Ok(())),
@@ -375,10 +375,10 @@ fn announce(arguments: &Arguments, addresses: &[Address]) {
 struct FreshDirectory(Option<PathBuf>);
 
 impl FreshDirectory {
-    fn make(path: &Path) -> Result<Self, Failure> {
-        let fresh = !path.exists();
-        runs::make(path)?;
-        Ok(FreshDirectory(fresh.then(|| path.to_owned())))
+    fn make(directory: &RunDirectory) -> Result<Self, Failure> {
+        let fresh = !directory.path().exists();
+        directory.make()?;
+        Ok(FreshDirectory(fresh.then(|| directory.path().to_owned())))
     }
 }
 
@@ -533,7 +533,7 @@ struct Keeping<'a> {
     recorded: &'a CommandOptions,
     device: &'a Device,
     block_device: Option<&'a Path>,
-    directory: &'a Path,
+    directory: &'a RunDirectory,
     started_at: String,
     shadow: Option<ShadowResult>,
     /// The first error of serving it.
@@ -574,10 +574,10 @@ fn keep(
     result.labels = arguments.labels.labels();
     output::summary(&result, arguments.quiet);
     let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
-    stored::write_run(directory, &result)?;
-    runs::remember(directory);
+    directory.write_run(&result)?;
+    RunFolder::remember(directory);
     if !arguments.quiet {
-        output::note(format_args!("result: {}", directory.display()));
+        output::note(format_args!("result: {}", directory.path().display()));
     }
     shown
 }

@@ -11,6 +11,8 @@ use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::{RunDirectory, RunFolder, quantity};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -24,8 +26,7 @@ use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
 use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{output, quantity, runs, stored};
+use crate::output;
 
 /// Runs a generated workload, a block trace or a job file of fio on a device model, without a guest
 ///
@@ -147,19 +148,19 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
     let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
-        Some(directory) => Some(runs::plan(Some(directory), "")?),
+        Some(directory) => Some(RunFolder::plan(Some(directory), "")?),
         None => None,
     };
 
     let total = load.requests();
-    let mut log = directory.as_deref().map(Log::create).transpose()?;
+    let mut log = directory.as_ref().map(Log::create).transpose()?;
     let asked = EndSignals::flag()?;
     let simulated = simulate(&arguments, &device, load, log.as_mut(), &asked)?;
     let summary = simulated.summary.finish();
     let simulation = Simulation::of_summary(device.name(), name, options, summary);
     if let (Some(directory), Some(log)) = (&directory, log) {
         log.finish()?;
-        stored::write_simulation(directory, &simulation, &device)?;
+        directory.write_simulation(&simulation, &device.used())?;
     }
     if arguments.json {
         output::data(&simulation.to_json())?;
@@ -275,10 +276,10 @@ struct Log {
 }
 
 impl Log {
-    fn create(directory: &Path) -> Result<Self, Failure> {
-        let fresh = (!directory.exists()).then(|| directory.to_owned());
-        runs::make(directory)?;
-        let writer = LogWriter::create(&directory.join(stored::SIMULATION_LOG)).map_err(Failure::host)?;
+    fn create(directory: &RunDirectory) -> Result<Self, Failure> {
+        let fresh = (!directory.path().exists()).then(|| directory.path().to_owned());
+        directory.make()?;
+        let writer = LogWriter::create(&directory.simulation_log()).map_err(Failure::host)?;
         Ok(Log { writer: Some(writer), waiting: Vec::with_capacity(PROGRESS_EVERY as usize), fresh })
     }
 

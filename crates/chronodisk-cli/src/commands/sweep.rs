@@ -334,7 +334,7 @@ fn jobs(sweep: &Sweep) -> usize {
         _ if is_in_real_time(sweep) => 1,
         Command::Run | Command::Replay | Command::Mount => {
             let sizes = values(sweep, "memory");
-            let sizes = sizes.iter().filter_map(|size| crate::quantity::bytes(&size.to_string()).ok()).max();
+            let sizes = sizes.iter().filter_map(|size| chronodisk_run::quantity::bytes(&size.to_string()).ok()).max();
             // As much again for the emulator, and for the bytes of the device.
             let need = 2 * sizes.unwrap_or(GUEST_MEMORY_BYTES);
             processors.min((memory_available_bytes() / need) as usize).max(1)

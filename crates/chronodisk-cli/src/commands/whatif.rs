@@ -12,6 +12,7 @@ use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
 use chronodisk_report::{EndedBy, Summary, plot_curves};
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -21,8 +22,8 @@ use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
 use crate::native_result::time_late;
 use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
+use crate::output;
 use crate::progress::time_left;
-use crate::{output, quantity};
 
 /// Predicts a program's run time on a device that is R times as fast
 ///

@@ -4,12 +4,12 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 
 use chronodisk_front::server::Address;
+use chronodisk_run::NewFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Arguments, TlsChoice};
 use crate::failure::Failure;
 use crate::output;
-use crate::run_stores::NewFiles;
 
 /// Refuses options that would expose the device unintentionally.
 pub fn check_exposure(arguments: &Arguments) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
+use chronodisk_run::{RunFolder, memory};
 use chronodisk_sim::{ContentsBudget, SECTOR_BYTES};
 use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
@@ -10,7 +11,6 @@ use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStor
 use super::Arguments;
 use crate::failure::Failure;
 use crate::run_result::host_memory_bytes;
-use crate::{memory, runs, stored};
 
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
@@ -87,14 +87,15 @@ const RANGE_BYTES: u64 = 64;
 
 /// Accesses of an earlier run's requests, in order.
 fn access_list(run: &str) -> Result<AccessList, Failure> {
-    let directory = runs::find(run)?;
+    let directory = RunFolder::find(run)?;
     let mut ranges = Vec::new();
     let mut budget = ContentsBudget::new(memory::default_limit());
-    for repetition in stored::read_replayable(&directory)?.repetitions {
-        let log = stored::open_log(&directory, &repetition.log_file)?;
-        stored::each_request(log, |record| {
+    for repetition in directory.read_replayable()?.repetitions {
+        directory.each_request(&repetition.log_file, |record| {
             if record.op.moves_data() {
-                budget.take(RANGE_BYTES).map_err(|over| Failure::usage(format!("{}: {over}", directory.display())))?;
+                budget
+                    .take(RANGE_BYTES)
+                    .map_err(|over| Failure::usage(format!("{}: {over}", directory.path().display())))?;
                 ranges.push((record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES));
             }
             Ok(())

@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use chronodisk_report::{CallMemory, ReportError, read_calls_within};
+use chronodisk_run::memory::{MemoryOptions, unreadable};
 use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
-use crate::memory::{MemoryOptions, unreadable};
 use crate::options::CommandOptions;
 
 /// Converts, cuts, merges, describes and compares traces of block requests; records, imports, examines, draws and

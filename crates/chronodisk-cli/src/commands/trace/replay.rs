@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
@@ -11,9 +13,8 @@ use super::{PLAN_BYTES, groups, read};
 use crate::commands::run::{self, GuestArguments, Work};
 use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
-use crate::memory::MemoryOptions;
 use crate::options::CommandOptions;
-use crate::{output, quantity, snapshot};
+use crate::{output, snapshot};
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
 ///

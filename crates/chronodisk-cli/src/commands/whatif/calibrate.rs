@@ -10,6 +10,7 @@ use chronodisk_device::Speed;
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Disk, Requests};
+use chronodisk_run::{now_rfc3339, quantity};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
@@ -18,7 +19,7 @@ use serde::Serialize;
 use super::result::load;
 use crate::failure::{Failure, Outcome, status};
 use crate::native_run::{self, DeviceArguments, failure};
-use crate::{output, quantity, runs};
+use crate::output;
 
 const SCHEMA: &str = "chronodisk.whatif-calibration/1";
 const SIZES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20];
@@ -99,7 +100,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let mut calibration = Calibration {
         schema: SCHEMA,
         chronodisk_version: env!("CARGO_PKG_VERSION"),
-        started_at: runs::now_rfc3339(),
+        started_at: now_rfc3339(),
         device: String::new(),
         device_speed: arguments.device_speed.unwrap_or_default().factor(),
         load: [load(), None],

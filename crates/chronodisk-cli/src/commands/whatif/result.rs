@@ -7,11 +7,11 @@ use chronodisk_device::Speed;
 use chronodisk_engine::dilation::Prediction;
 use chronodisk_native::Observation;
 use chronodisk_report::{Curve, CurvePoint, EndedBy};
+use chronodisk_run::now_rfc3339;
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
 use super::factors::{Factor, Factors};
-use crate::runs;
 
 const SCHEMA: &str = "chronodisk.whatif/1";
 
@@ -323,7 +323,7 @@ impl WhatIf {
         WhatIf {
             schema: SCHEMA,
             chronodisk_version: env!("CARGO_PKG_VERSION"),
-            started_at: runs::now_rfc3339(),
+            started_at: now_rfc3339(),
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             device: device.to_owned(),
             device_speed: speed.factor(),

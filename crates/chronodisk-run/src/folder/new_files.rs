@@ -9,28 +9,12 @@ use chronodisk_guest::{DeviceOptions, StoreChoice};
 use chronodisk_store::image_files::names_beside;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::failure::Failure;
-use crate::squash::SquashArguments;
-
 fn path_of(device: &DeviceOptions) -> Option<&Path> {
     match &device.store {
         StoreChoice::Ram { .. } => None,
         StoreChoice::File { path } => Some(path),
         StoreChoice::Squashed { image, .. } => image.as_deref(),
     }
-}
-
-/// Refuses flags that contradict images which are there; `seed` is one that was typed.
-pub fn refuse_contradictions(
-    devices: &[DeviceOptions],
-    arguments: &SquashArguments,
-    seed: Option<u64>,
-) -> Result<(), Failure> {
-    for device in devices {
-        let StoreChoice::Squashed { image: Some(path), .. } = &device.store else { continue };
-        arguments.refuse_contradiction(path, seed)?;
-    }
-    Ok(())
 }
 
 /// Files of stores that did not exist before a command, removed again if no device was ever used: an unfinished one
