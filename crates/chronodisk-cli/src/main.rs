@@ -13,13 +13,10 @@ mod ending_signals;
 mod failure;
 mod http;
 mod labels;
-mod native_result;
 mod native_run;
 mod options;
 mod output;
 mod progress;
-mod reps;
-mod run_result;
 mod snapshot;
 mod squash;
 mod status_line;
@@ -60,7 +57,7 @@ fn main() -> ExitCode {
     // clap ends with status 2 on wrong usage by itself.
     let command = cli::command();
     let matches = command.clone().get_matches();
-    let options = options::CommandOptions::innermost(&command, &matches);
+    let options = options::recorded_options(&command, &matches);
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A panic prints its place by itself; its status is that of any other own failure.
     let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));

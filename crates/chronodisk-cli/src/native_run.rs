@@ -18,7 +18,8 @@ use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
-use chronodisk_run::quantity;
+use chronodisk_run::memory::host_memory_bytes;
+use chronodisk_run::{quantity, server_failure, settings_of};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
@@ -26,9 +27,7 @@ use clap::Args;
 use crate::device::{self, Device};
 use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, status};
-use crate::native_result::settings_of;
 use crate::output;
-use crate::run_result::{host_memory_bytes, server_failure};
 
 /// How the block device and its file system are made, but for the device's name.
 #[derive(Debug, Args)]

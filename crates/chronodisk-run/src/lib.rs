@@ -6,11 +6,20 @@
 mod failure;
 mod folder;
 pub mod memory;
+mod present;
 pub mod quantity;
+mod recorded;
+mod reps;
 mod result;
 mod suggest;
 
 pub use failure::{Failure, Place, status};
 pub use folder::{Head, KeptRun, LAST, NewFiles, Repetition, Replayable, RunDirectory, RunFolder};
-pub use result::{ended_early, now_rfc3339};
+pub use present::now_rfc3339;
+pub use recorded::{RecordedOption, RecordedOptions};
+pub use reps::{AUTO_HALF_WIDTH, AUTO_MAX, AUTO_MIN, AUTO_PILOT, Reps};
+pub use result::{
+    Caller, NativeFileSystem, NativeRep, Runner, ServedRep, Setting, add_guest_repetition, add_native_repetition,
+    add_served_repetition, ended_early, new_result, own_failure, server_failure, settings_of, time_late,
+};
 pub use suggest::nearest;

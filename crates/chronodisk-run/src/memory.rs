@@ -35,6 +35,14 @@ pub fn default_limit() -> ContentsLimit {
 /// Of a host that does not say how much memory it has.
 const FALLBACK_BYTES: u64 = 4 << 30;
 
+/// This host's memory in bytes.
+pub fn host_memory_bytes() -> u64 {
+    host_bytes().unwrap_or(MEMORY_IF_UNKNOWN_BYTES)
+}
+
+/// Assumed where `/proc/meminfo` says nothing.
+const MEMORY_IF_UNKNOWN_BYTES: u64 = 2 << 30;
+
 fn host_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

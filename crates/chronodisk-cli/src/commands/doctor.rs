@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use chronodisk_guest::{UserModeLinux, calibration, exact_kernel};
+use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::{RunDirectory, RunFolder};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Outcome, status};
 use crate::output;
-use crate::run_result::host_memory_bytes;
 
 /// Checks this host for missing programs and permissions, and prints the commands to install them
 #[derive(Debug, Args)]

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use chronodisk_native::CommandScope;
 use chronodisk_report::{EndedBy, RunResult, read_log, render_run_summary};
-use chronodisk_run::{RunDirectory, RunFolder, ended_early};
+use chronodisk_run::{
+    NativeFileSystem, NativeRep, RecordedOptions, Reps, RunDirectory, RunFolder, Runner, Setting,
+    add_native_repetition, ended_early, new_result,
+};
 use clap::Args;
 
 use super::serve::recording::Gathered;
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::LabelArguments;
-use crate::native_result::{NativeRep, NativeSetting, native_repetition, native_result};
 use crate::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure, own_failure,
 };
-use crate::options::CommandOptions;
-use crate::output;
 use crate::progress::time_left;
-use crate::reps::Reps;
+use crate::{output, version};
 
 /// Runs a program natively on an emulated device
 ///
@@ -61,24 +61,27 @@ pub struct Arguments {
 }
 
 /// Runs the command as often as asked, and keeps the result.
-pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
+pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
     let device = arguments.on.load(&arguments.device, arguments.on.device_speed)?;
     let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
     directory.expect_place()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
     let scope = CommandScope::make("mount").map_err(failure)?;
-    let mut result = native_result(&NativeSetting {
+    let mut result = new_result(&Setting {
+        caller: &version::caller(),
         directory: &directory,
-        device: &device,
+        devices: &[device.used()],
         command: &arguments.command,
         recorded: &options,
-        file_system: arguments.on.fs,
-        mkfs_options: arguments.on.mkfs_options.as_deref().unwrap_or_default(),
-        mount_options: arguments.on.mount_options.as_deref().unwrap_or_default(),
-        scheduler: &arguments.on.scheduler,
+        labels: &arguments.labels.labels(),
+        runner: Runner::Native(NativeFileSystem {
+            kind: arguments.on.fs,
+            mkfs_options: arguments.on.mkfs_options.as_deref().unwrap_or_default(),
+            mount_options: arguments.on.mount_options.as_deref().unwrap_or_default(),
+            scheduler: &arguments.on.scheduler,
+        }),
     });
-    result.labels = arguments.labels.labels();
     let program = NativeRun {
         arguments: &arguments.on,
         device: &device,
@@ -207,7 +210,7 @@ impl Run<'_> {
         if ran.failure.is_none() {
             ran.failure = own_failure(&outcome);
         }
-        native_repetition(
+        add_native_repetition(
             result,
             NativeRep {
                 index,

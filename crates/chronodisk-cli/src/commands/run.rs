@@ -13,8 +13,12 @@ use chronodisk_device::Speed;
 use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::calibration::HeldSignals;
 use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, Stage};
-use chronodisk_report::{EndedBy, RunResult, render_refused_calls};
-use chronodisk_run::{NewFiles, RunDirectory, RunFolder, ended_early, quantity};
+use chronodisk_report::{DeviceUsed, EndedBy, RunResult, render_refused_calls};
+use chronodisk_run::memory::host_memory_bytes;
+use chronodisk_run::{
+    NewFiles, RecordedOptions, Reps, RunDirectory, RunFolder, Runner, Setting, add_guest_repetition, ended_early,
+    new_result, own_failure, quantity,
+};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
@@ -27,13 +31,10 @@ use crate::draws::Draws;
 use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::LabelArguments;
-use crate::options::CommandOptions;
-use crate::output;
-use crate::reps::Reps;
-use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::squash::SquashArguments;
 use crate::status_line::GuestStatus;
 use crate::surroundings::Reading;
+use crate::{output, version};
 
 /// Runs a program in a Linux guest on an emulated device
 ///
@@ -339,7 +340,7 @@ impl Work<'_> {
 }
 
 /// Runs the command as often as asked, and keeps the result.
-pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
+pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
     let guest = &arguments.guest;
     let Some(file) = arguments.record_calls else {
         return work(guest, Work::Command(arguments.command, None), options);
@@ -349,7 +350,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
 }
 
 /// Does the work as often as asked, and keeps the result.
-pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOptions) -> Outcome {
+pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: RecordedOptions) -> Outcome {
     let time = guest_time(arguments, work.replays())?;
     if time == GuestTime::Real {
         if work.replays() {
@@ -515,16 +516,23 @@ impl Run {
 /// Repeats until done, interrupted, or failed; completed repetitions count.
 fn repeat(
     arguments: &GuestArguments,
-    recorded: &CommandOptions,
+    recorded: &RecordedOptions,
     devices: &[Device],
     options: &RunOptions,
     directory: &RunDirectory,
     vary: &Vary<'_>,
 ) -> Run {
-    let setting = Setting { directory, devices, options, recorded };
     let mut surroundings = None;
-    let mut result = run_result(&setting);
-    result.labels = arguments.labels.labels();
+    let devices: Vec<DeviceUsed> = devices.iter().map(Device::used).collect();
+    let result = new_result(&Setting {
+        caller: &version::caller(),
+        directory,
+        devices: &devices,
+        command: &options.command,
+        recorded,
+        labels: &arguments.labels.labels(),
+        runner: Runner::Guest(options),
+    });
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     while arguments.reps.wants_more(&run.result) {
         if arguments.reps != Reps::Fixed(1) && !arguments.quiet {
@@ -582,7 +590,7 @@ fn repeat(
                 return run;
             }
         };
-        repetition(&mut run.result, index, &options, &outcome);
+        add_guest_repetition(&mut run.result, index, &options, &outcome);
         if let Some(signal) = outcome.asked_to_end {
             run.result.ended_by = EndedBy::Signal;
             run.result.warnings.push(ended_early(signal_name(signal)));

@@ -22,7 +22,10 @@ use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_native::Attachment;
 use chronodisk_report::{EndedBy, ShadowResult};
-use chronodisk_run::{RunDirectory, RunFolder, now_rfc3339, quantity};
+use chronodisk_run::{
+    RecordedOptions, RunDirectory, RunFolder, Runner, ServedRep, Setting, add_served_repetition, new_result,
+    now_rfc3339, quantity, server_failure, settings_of,
+};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 
@@ -36,12 +39,9 @@ use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::labels::LabelArguments;
-use crate::native_result::settings_of;
-use crate::options::CommandOptions;
-use crate::run_result::{Served, served, server_failure};
 use crate::squash::SquashArguments;
 use crate::status_line::StatusLine;
-use crate::{native_run, output};
+use crate::{native_run, output, version};
 
 /// Serves an emulated device over NBD or to a virtual machine, in real time
 ///
@@ -264,7 +264,7 @@ impl Arguments {
 }
 
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
-pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
+pub fn execute(arguments: Arguments, recorded: &RecordedOptions) -> Outcome {
     let started_at = now_rfc3339();
     before::check_exposure(&arguments)?;
     let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
@@ -530,7 +530,7 @@ fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> 
 /// Facts known before serving begins.
 struct Keeping<'a> {
     arguments: &'a Arguments,
-    recorded: &'a CommandOptions,
+    recorded: &'a RecordedOptions,
     device: &'a Device,
     block_device: Option<&'a Path>,
     directory: &'a RunDirectory,
@@ -548,30 +548,35 @@ fn keep(
     ending: Ending,
 ) -> Result<(), Failure> {
     let Keeping { arguments, recorded, device, block_device, directory, started_at, shadow, failure } = keeping;
-    let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
-    let state = gathered.state();
-    let mut result = served(&Served {
+    let command: Vec<OsString> = arguments.run.iter().cloned().collect();
+    let mut result = new_result(&Setting {
+        caller: &version::caller(),
         directory,
-        device,
-        started_at,
-        addresses,
-        block_device,
+        devices: &[device.used()],
+        command: &command,
+        recorded,
+        labels: &arguments.labels.labels(),
+        runner: Runner::Served { shadow: shadow.is_some() },
+    });
+    result.started_at = started_at;
+    let nodes = block_device.iter().map(|path| path.display().to_string());
+    let state = gathered.state();
+    let rep = ServedRep {
+        addresses: addresses.iter().map(Address::to_string).chain(nodes).collect(),
+        status: ending.status,
         outcome,
         summary: state.summary.finish(),
         lateness_unstolen: state.summary.lateness_unstolen(),
-        command,
-        status: ending.status,
         shadow,
-    });
+    };
+    drop(state);
+    add_served_repetition(&mut result, rep);
     result.failure = failure.or_else(|| server_failure(outcome));
     result.ended_by = match (&result.failure, ending.by_signal) {
         (Some(_), _) => EndedBy::Chronodisk,
         (None, true) => EndedBy::Signal,
         (None, false) => EndedBy::Command,
     };
-    drop(state);
-    (result.options_given, result.options) = (recorded.given(), recorded.all());
-    result.labels = arguments.labels.labels();
     output::summary(&result, arguments.quiet);
     let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
     directory.write_run(&result)?;

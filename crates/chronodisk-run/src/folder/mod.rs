@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use chronodisk_report::utc_timestamp;
 
 use crate::failure::Failure;
-use crate::result::unix_seconds;
+use crate::present::unix_seconds;
 use crate::suggest;
 
 pub use self::directory::{Repetition, Replayable, RunDirectory};

@@ -11,6 +11,7 @@ use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice,
     RootChoice, RunError, RunOptions, StoppingCpu, StoreChoice, Work,
 };
+use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use clap::Args;
@@ -20,7 +21,6 @@ use super::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::progress::Working;
-use crate::run_result::host_memory_bytes;
 
 /// Measures the cost of system calls in a guest against this host's
 ///

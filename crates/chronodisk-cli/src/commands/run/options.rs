@@ -7,6 +7,8 @@ use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
     ReplayOptions, RootChoice, RunOptions, StoppingCpu, StoreChoice, ThinkTime, calibration,
 };
+use chronodisk_run::RecordedOptions;
+use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_sim::Nanos;
 use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
@@ -17,8 +19,6 @@ use super::{Clock, Cpu, GuestArguments, Idle, RecordedCalls, Root, Work};
 use crate::device::Device;
 use crate::elsewhere::PROGRAM_PREFIX;
 use crate::failure::Failure;
-use crate::options::CommandOptions;
-use crate::run_result::host_memory_bytes;
 
 pub(super) fn run_options(
     arguments: &GuestArguments,
@@ -273,7 +273,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
 }
 
 /// Records effective values where a default depends on other flags or on the host.
-pub(super) fn record_what_took_effect(recorded: &mut CommandOptions, options: &RunOptions) {
+pub(super) fn record_what_took_effect(recorded: &mut RecordedOptions, options: &RunOptions) {
     recorded.took_effect("cpu", json!(options.time.cpu_name()));
     recorded.took_effect("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale)));
     let budget_bytes = match options.devices[0].store {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use chronodisk_guest::{FileSystem, Recording, RecordingError};
 use chronodisk_report::write_calls;
+use chronodisk_run::Reps;
 use chronodisk_trace::calls;
 
 use super::{Clock, Cpu, GuestArguments, Root};
 use crate::failure::Failure;
-use crate::reps::Reps;
 use crate::{output, snapshot};
 
 /// A recording, and the file in which its trace is kept.

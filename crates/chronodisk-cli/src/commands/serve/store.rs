@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
-use chronodisk_run::{RunFolder, memory};
+use chronodisk_run::RunFolder;
+use chronodisk_run::memory::{self, host_memory_bytes};
 use chronodisk_sim::{ContentsBudget, SECTOR_BYTES};
 use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
 
 use super::Arguments;
 use crate::failure::Failure;
-use crate::run_result::host_memory_bytes;
 
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);

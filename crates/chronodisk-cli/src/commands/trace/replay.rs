@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::quantity;
+use chronodisk_run::{RecordedOptions, quantity};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
@@ -13,7 +13,6 @@ use super::{PLAN_BYTES, groups, read};
 use crate::commands::run::{self, GuestArguments, Work};
 use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
-use crate::options::CommandOptions;
 use crate::{output, snapshot};
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
@@ -55,7 +54,7 @@ pub struct Arguments {
     guest: GuestArguments,
 }
 
-pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
+pub fn execute(mut arguments: Arguments, options: RecordedOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
     if options.is_given("jitter") && arguments.bootstrap.is_none() {
         return Err(Failure::usage(

@@ -1,78 +1,24 @@
-//! Makes the saved result from a guest's outcome.
+//! Repetitions of a guest.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
-use std::path::Path;
-use std::time::Duration;
 
-use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Settled,
     Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GenericCode, GuestInfo, HostSample, KernelCost,
-    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, Seen, ServerResult, ShadowResult,
-    Summary, TransportResult, Verdict,
+    ClockInfo, ComponentSample, DroppedFiles, GenericCode, GuestInfo, HostSample, KernelCost, Phase, PhaseName,
+    RepResult, RequestIssuers, RunResult, Seen, Summary, Verdict,
 };
-use chronodisk_run::{RunDirectory, now_rfc3339};
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
 
-use crate::device::Device;
-use crate::options::CommandOptions;
-use crate::version;
-
-/// Ingredients of a run, before it begins.
-pub struct Setting<'a> {
-    pub directory: &'a RunDirectory,
-    /// At least one.
-    pub devices: &'a [Device],
-    pub options: &'a RunOptions,
-    pub recorded: &'a CommandOptions,
-}
-
-/// A result without repetitions.
-pub fn run_result(setting: &Setting<'_>) -> RunResult {
-    let options = setting.options;
-    let text = |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    RunResult {
-        schema: RUN_SCHEMA.to_owned(),
-        run_id: setting.directory.id(),
-        started_at: now_rfc3339(),
-        chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
-        chronodisk_commit: version::commit(),
-        labels: Labels::default(),
-        command_line: text(&std::env::args_os().collect::<Vec<_>>()),
-        command: text(&options.command),
-        options_given: setting.recorded.given(),
-        options: setting.recorded.all(),
-        device: setting.devices[0].used(),
-        further_devices: setting.devices[1..].iter().map(Device::used).collect(),
-        clock: clock_info(&options.time),
-        guest: GuestInfo {
-            kernel: String::new(),
-            memory_bytes: options.memory_bytes,
-            cpus: 1,
-            file_system: options.file_system.name().to_owned(),
-            mkfs_options: options.mkfs_options.join(" "),
-            mount_options: options.mount_options.clone().unwrap_or_default(),
-            scheduler: options.scheduler.clone().unwrap_or_default(),
-        },
-        host: chronodisk_sweep::host_info(),
-        surroundings: None,
-        reps: Vec::new(),
-        pilot: None,
-        warnings: Vec::new(),
-        ended_by: EndedBy::Command,
-        replay: None,
-        failure: None,
-    }
-}
+use super::nanos;
+use crate::folder::RunDirectory;
 
 /// The guest's time as a result has it.
-fn clock_info(time: &GuestTime) -> ClockInfo {
+pub(super) fn clock_info(time: &GuestTime) -> ClockInfo {
     let cpu = time.measured_cpu();
     let costs = cpu.map(|cpu| cpu.costs);
     ClockInfo {
@@ -85,10 +31,23 @@ fn clock_info(time: &GuestTime) -> ClockInfo {
     }
 }
 
-/// Adds a repetition.
-pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outcome: &RunOutcome) {
+/// The guest, and the file system in it. Its first repetition tells the kernel's version.
+pub(super) fn guest_info(options: &RunOptions) -> GuestInfo {
+    GuestInfo {
+        kernel: Some(String::new()),
+        memory_bytes: Some(options.memory_bytes),
+        cpus: Some(1),
+        file_system: options.file_system.name().to_owned(),
+        mkfs_options: options.mkfs_options.join(" "),
+        mount_options: options.mount_options.clone().unwrap_or_default(),
+        scheduler: options.scheduler.clone().unwrap_or_default(),
+    }
+}
+
+/// Adds a repetition of a guest.
+pub fn add_guest_repetition(result: &mut RunResult, index: u32, options: &RunOptions, outcome: &RunOutcome) {
     let seed = options.seed;
-    result.guest.kernel.clone_from(&outcome.kernel_release);
+    result.guest.kernel = Some(outcome.kernel_release.clone());
     outcome.file_system.name().clone_into(&mut result.guest.file_system);
     let (begun, ended) = outcome.command;
     let (before, after) = &outcome.counters_at;
@@ -166,96 +125,6 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     }
 }
 
-/// Properties of a device that was served under the host's clock.
-pub struct Served<'a> {
-    pub directory: &'a RunDirectory,
-    pub device: &'a Device,
-    pub started_at: String,
-    pub addresses: &'a [Address],
-    /// The block device of this host that was made of it, if any.
-    pub block_device: Option<&'a Path>,
-    pub outcome: &'a ServerOutcome,
-    pub summary: Summary,
-    pub lateness_unstolen: Distribution,
-    pub command: Vec<String>,
-    pub status: u8,
-    /// The comparison with a real device, if one was served.
-    pub shadow: Option<ShadowResult>,
-}
-
-/// The result of a device that was served under the host's clock; without options.
-pub fn served(served: &Served<'_>) -> RunResult {
-    let Served { directory, device, outcome, .. } = served;
-    let nodes = served.block_device.iter().map(|path| path.display().to_string());
-    let addresses = served.addresses.iter().map(Address::to_string).chain(nodes).collect();
-    let driver = if served.shadow.is_some() { "shadow" } else { "real" };
-    let mut rep = RepResult {
-        index: 0,
-        seed: None,
-        exit_status: i32::from(served.status),
-        run_time_ns: outcome.end,
-        host_time_ns: outcome.end,
-        phases: Vec::new(),
-        end_ns: outcome.end,
-        untimed_read_bytes: 0,
-        untimed_written_bytes: 0,
-        clock_counters: BTreeMap::new(),
-        model_statistics: outcome.model_statistics.iter().cloned().collect(),
-        store_bytes: outcome.store_bytes,
-        samples: Vec::new(),
-        host_cpu: None,
-        log_file: RunDirectory::log_name(0),
-        server: Some(server_result(addresses, outcome, served.lateness_unstolen)),
-        native: None,
-        shadow: served.shadow.clone(),
-        summary: served.summary.clone(),
-        summaries_by_device: Vec::new(),
-        verdict: None,
-        dropped_files: DroppedFiles::default(),
-        refused_calls: None,
-    };
-    rep.verdict = served.shadow.is_none().then(|| Verdict::of_served(&rep));
-    RunResult {
-        schema: RUN_SCHEMA.to_owned(),
-        run_id: directory.id(),
-        started_at: served.started_at.clone(),
-        chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
-        chronodisk_commit: version::commit(),
-        labels: Labels::default(),
-        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-        command: served.command.clone(),
-        options_given: BTreeMap::new(),
-        options: BTreeMap::new(),
-        device: device.used(),
-        further_devices: Vec::new(),
-        clock: ClockInfo {
-            driver: driver.to_owned(),
-            cpu: "wall".to_owned(),
-            kernel_scale: None,
-            kernel_costs: None,
-            calibrated: None,
-            cpu_speed: None,
-        },
-        guest: GuestInfo {
-            kernel: String::new(),
-            memory_bytes: 0,
-            cpus: 0,
-            file_system: "none".to_owned(),
-            mkfs_options: String::new(),
-            mount_options: String::new(),
-            scheduler: String::new(),
-        },
-        host: chronodisk_sweep::host_info(),
-        surroundings: None,
-        reps: vec![rep],
-        pilot: None,
-        warnings: server_warnings(outcome),
-        ended_by: EndedBy::Command,
-        replay: None,
-        failure: None,
-    }
-}
-
 /// A sample as a result has it.
 fn host_sample(sample: &Sample) -> HostSample {
     let components = sample.components.iter().map(|component| {
@@ -281,92 +150,6 @@ fn by_name(costs: &KernelCosts) -> BTreeMap<String, KernelCost> {
         bound_ns: cost.bound_nanos.map(Nanos::from_nanos),
     };
     Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work))).collect()
-}
-
-/// How a device was served at these addresses.
-pub fn server_result(
-    addresses: Vec<String>,
-    outcome: &ServerOutcome,
-    lateness_unstolen_us: Distribution,
-) -> ServerResult {
-    let statistics = &outcome.statistics;
-    let transports = statistics.clock.transports.iter().map(|transport| {
-        let result = TransportResult {
-            skew_woken_ns: transport.skew_woken,
-            skew_polled_ns: transport.skew_polled,
-            lead_ns: transport.lead,
-        };
-        (transport.name.clone(), result)
-    });
-    ServerResult {
-        addresses,
-        connections: statistics.connections,
-        connections_refused: statistics.connections_refused,
-        handshakes_given_up: statistics.handshakes_given_up,
-        stalled: statistics.stalled,
-        violations: statistics.violations,
-        refused_requests: statistics.refused_requests,
-        dropped_completions: statistics.dropped_completions,
-        panics: statistics.panics,
-        first_panic: statistics.first_panic.clone(),
-        close_error: outcome.close_error.clone(),
-        realtime: statistics.realtime,
-        clamped_arrivals: statistics.engine.clamped_arrivals,
-        clamp_max_ns: statistics.engine.clamp_max,
-        early_max_ns: statistics.clock.early_max,
-        asleep_ns: statistics.pace.asleep,
-        spinning_ns: statistics.pace.spinning,
-        stolen_ns: statistics.pace.stolen,
-        stolen_max_ns: statistics.pace.gap_max,
-        stolen_requests: statistics.clock.stolen_requests,
-        lateness_unstolen_us,
-        transports: transports.collect(),
-    }
-}
-
-/// Warnings about the figures of a served device.
-pub fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
-    let statistics = &outcome.statistics;
-    let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
-    let mut warnings = outcome.store_notices.clone();
-    if let Some(error) = &outcome.close_error {
-        warnings.push(format!("the store could not be closed, and bytes that clients wrote may be lost: {error}"));
-    }
-    if statistics.panics > 0 {
-        let first = reason(&statistics.first_panic);
-        warnings.push(format!("{} connections ended by a defect of chronodisk: {first}", statistics.panics));
-    }
-    if statistics.store_errors > 0 {
-        let first = reason(&statistics.first_store_error);
-        warnings.push(format!("{} requests failed because of the store: {first}", statistics.store_errors));
-    }
-    if statistics.violations > 0 {
-        let first = reason(&statistics.first_violation);
-        warnings.push(format!("{} connections broke the protocol: {first}", statistics.violations));
-    }
-    if statistics.clock.unseen > 0 {
-        warnings.push(format!(
-            "{} requests count as unfinished: their clients did not take the replies while 65,536 others passed",
-            statistics.clock.unseen
-        ));
-    }
-    if statistics.handshakes_given_up > 0 {
-        warnings.push(format!("{} clients took too long for negotiation", statistics.handshakes_given_up));
-    }
-    if statistics.stalled > 0 {
-        warnings.push(format!(
-            "{} clients were disconnected: they held memory for which others waited, and went on with nothing",
-            statistics.stalled
-        ));
-    }
-    if statistics.connections_evicted > 0 {
-        warnings
-            .push(format!("{} idle connections were closed to make room for others", statistics.connections_evicted));
-    }
-    if statistics.connections_refused > 0 {
-        warnings.push(format!("{} connections were too many", statistics.connections_refused));
-    }
-    warnings
 }
 
 /// Increase of each of the clock's counters, under the names of its fields.
@@ -439,13 +222,6 @@ pub fn own_failure(outcome: &RunOutcome) -> Option<String> {
     close.or(store).or(output)
 }
 
-/// Why a server itself failed, if it did. A request that its store failed has been answered with an error.
-pub fn server_failure(outcome: &ServerOutcome) -> Option<String> {
-    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
-    let panics = outcome.statistics.panics;
-    close.or_else(|| (panics > 0).then(|| format!("{panics} connections ended by a defect of chronodisk")))
-}
-
 /// Warnings about the figures of this repetition.
 fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let backend = &outcome.backend;
@@ -495,20 +271,6 @@ fn replay_warnings(replay: &ReplayOutcome) -> Vec<String> {
         ));
     }
     warnings
-}
-
-/// This host's memory in bytes, from the line `MemTotal:  N kB` of `/proc/meminfo`.
-pub fn host_memory_bytes() -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    total.map_or(MEMORY_IF_UNKNOWN_BYTES, |kibibytes: u64| kibibytes << 10)
-}
-
-/// Assumed where `/proc/meminfo` says nothing.
-const MEMORY_IF_UNKNOWN_BYTES: u64 = 2 << 30;
-
-fn nanos(duration: Duration) -> Nanos {
-    Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

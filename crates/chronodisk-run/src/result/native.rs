@@ -1,93 +1,35 @@
-//! Makes the saved result from a native program's outcome.
+//! Repetitions of a native program.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::ops::Range;
 use std::time::Duration;
 
 use chronodisk_front::server::ServerOutcome;
-use chronodisk_guest::FileSystem;
 use chronodisk_native::Attachment;
-use chronodisk_report::{
-    ClockInfo, Distribution, DroppedFiles, EndedBy, GuestInfo, Labels, NativeResult, Phase, RUN_SCHEMA, RepResult,
-    RunResult, ServerResult, Summary, Verdict,
-};
-use chronodisk_run::{RunDirectory, now_rfc3339};
+use chronodisk_report::{Distribution, NativeResult, Phase, RepResult, RunResult, ServerResult, Summary, Verdict};
 use chronodisk_sim::{Nanos, RequestRecord};
 
-use crate::device::Device;
-use crate::options::CommandOptions;
-use crate::run_result::{server_result, server_warnings};
-use crate::version;
-
-/// Ingredients of a native run, before it begins.
-pub struct NativeSetting<'a> {
-    pub directory: &'a RunDirectory,
-    pub device: &'a Device,
-    pub command: &'a [OsString],
-    pub recorded: &'a CommandOptions,
-    pub file_system: FileSystem,
-    pub mkfs_options: &'a str,
-    pub mount_options: &'a str,
-    pub scheduler: &'a str,
-}
-
-/// A result without repetitions.
-pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
-    let text = |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let host = chronodisk_sweep::host_info();
-    RunResult {
-        schema: RUN_SCHEMA.to_owned(),
-        run_id: setting.directory.id(),
-        started_at: now_rfc3339(),
-        chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
-        chronodisk_commit: version::commit(),
-        labels: Labels::default(),
-        command_line: text(&std::env::args_os().collect::<Vec<_>>()),
-        command: text(setting.command),
-        options_given: setting.recorded.given(),
-        options: setting.recorded.all(),
-        device: setting.device.used(),
-        further_devices: Vec::new(),
-        clock: ClockInfo {
-            driver: "real".to_owned(),
-            cpu: "wall".to_owned(),
-            kernel_scale: None,
-            kernel_costs: None,
-            calibrated: None,
-            cpu_speed: None,
-        },
-        guest: GuestInfo {
-            kernel: String::new(),
-            memory_bytes: 0,
-            cpus: 0,
-            file_system: setting.file_system.name().to_owned(),
-            mkfs_options: setting.mkfs_options.to_owned(),
-            mount_options: setting.mount_options.to_owned(),
-            scheduler: setting.scheduler.to_owned(),
-        },
-        host,
-        surroundings: None,
-        reps: Vec::new(),
-        pilot: None,
-        warnings: Vec::new(),
-        ended_by: EndedBy::Command,
-        replay: None,
-        failure: None,
-    }
-}
+use super::nanos;
+use super::server::{server_repetition, server_result, server_warnings};
 
 /// A repetition of a native run.
 pub struct NativeRep<'a> {
+    /// Counted from 0.
     pub index: u32,
+    /// Seed of the device.
     pub seed: u64,
+    /// Exit status of the command.
     pub status: u8,
     /// The command's run in the server's clock.
     pub window: Range<Nanos>,
+    /// Phases by the server's clock.
     pub phases: Vec<Phase>,
+    /// Time that the repetition took on the host.
     pub host_time: Duration,
+    /// The server's account.
     pub outcome: &'a ServerOutcome,
+    /// All requests.
     pub records: &'a [RequestRecord],
+    /// How the block device was made.
     pub native: NativeResult,
 }
 
@@ -110,8 +52,8 @@ pub fn settings_of(attachment: &Attachment) -> NativeResult {
     }
 }
 
-/// Adds a repetition.
-pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
+/// Adds a repetition of a native program.
+pub fn add_native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
     let outcome = rep.outcome;
     let native = NativeResult { late_ns: time_late(rep.records, &rep.window), ..rep.native };
     let addresses = vec![native.block_device.clone()];
@@ -121,33 +63,17 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
     let lateness_unstolen = Distribution::of(unstolen.iter().map(|record| record.lateness()));
     let server =
         ServerResult { stolen_requests: stolen.len() as u64, ..server_result(addresses, outcome, lateness_unstolen) };
-    result.reps.push(RepResult {
-        index: rep.index,
+    let summary = Summary::of(rep.records, rep.window.clone());
+    let mut added = RepResult {
         seed: Some(rep.seed),
-        exit_status: i32::from(rep.status),
         run_time_ns: rep.window.end.saturating_sub(rep.window.start),
-        host_time_ns: Nanos::from_nanos(u64::try_from(rep.host_time.as_nanos()).unwrap_or(u64::MAX)),
+        host_time_ns: nanos(rep.host_time),
         phases: rep.phases,
-        end_ns: outcome.end,
-        untimed_read_bytes: 0,
-        untimed_written_bytes: 0,
-        clock_counters: BTreeMap::new(),
-        model_statistics: outcome.model_statistics.iter().cloned().collect(),
-        store_bytes: outcome.store_bytes,
-        samples: Vec::new(),
-        host_cpu: None,
-        log_file: RunDirectory::log_name(rep.index),
-        server: Some(server),
         native: Some(native),
-        shadow: None,
-        summary: Summary::of(rep.records, rep.window),
-        summaries_by_device: Vec::new(),
-        verdict: None,
-        dropped_files: DroppedFiles::default(),
-        refused_calls: None,
-    });
-    let rep = result.reps.last_mut().expect("it was just added");
-    rep.verdict = Some(Verdict::of_served(rep));
+        ..server_repetition(rep.index, rep.status, outcome, server, summary)
+    };
+    added.verdict = Some(Verdict::of_served(&added));
+    result.reps.push(added);
     let warnings = server_warnings(outcome).into_iter();
     result.warnings.extend(warnings.map(|warning| format!("repetition {}: {warning}", rep.index)));
 }
