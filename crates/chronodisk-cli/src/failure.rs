@@ -1,7 +1,6 @@
-//! Failures as the terminal shows them, and the exit status after a defect.
+//! Failures as the terminal shows them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
@@ -9,18 +8,6 @@ pub use chronodisk_run::{Failure, status};
 
 /// Result of every command: the exit status, or the failure.
 pub type Outcome = Result<u8, Failure>;
-
-static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
-
-/// From now on a defect of Chronodisk's has the status that no CMD has.
-pub fn command_began() {
-    COMMAND_BEGAN.store(true, Ordering::Relaxed);
-}
-
-/// The exit status after a panic.
-pub fn status_of_defect() -> u8 {
-    if COMMAND_BEGAN.load(Ordering::Relaxed) { status::OWN_FAILURE } else { status::HOST_LACKS }
-}
 
 /// A failure as miette renders it: for a mistake in a file, with the line and a mark under the place.
 #[derive(Debug)]

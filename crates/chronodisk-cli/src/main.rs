@@ -6,21 +6,15 @@ mod block_trace;
 mod cli;
 mod commands;
 mod completion;
-mod device;
-mod draws;
-mod elsewhere;
 mod ending_signals;
 mod failure;
 mod http;
-mod labels;
 mod native_run;
 mod options;
 mod output;
 mod progress;
-mod snapshot;
-mod squash;
+mod run_choice;
 mod status_line;
-mod surroundings;
 mod version;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -54,6 +48,7 @@ fn main() -> ExitCode {
     // A shell asks for completions by a variable; this ends the process then.
     CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     output::set_up_rendering();
+    chronodisk_run::show_notes_with(|text| output::note(text));
     // clap ends with status 2 on wrong usage by itself.
     let command = cli::command();
     let matches = command.clone().get_matches();
@@ -68,6 +63,6 @@ fn main() -> ExitCode {
             output::failure(failure);
             ExitCode::from(status)
         }
-        Err(_) => ExitCode::from(failure::status_of_defect()),
+        Err(_) => ExitCode::from(chronodisk_run::status_of_defect()),
     }
 }

@@ -18,13 +18,13 @@ use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
+use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::{quantity, server_failure, settings_of};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
 
-use crate::device::{self, Device};
 use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, status};
 use crate::output;
@@ -393,7 +393,7 @@ impl Launch<'_> {
                 return Ok(Ran { status, ..Ran::began(now) });
             }
         };
-        crate::failure::command_began();
+        chronodisk_run::command_began();
         let mut ran = Ran::began(program.began());
         let watching = watch.map(|watch| watch.begin(program.began())).transpose();
         let watching = watching.unwrap_or_else(|error| {

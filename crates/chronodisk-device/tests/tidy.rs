@@ -126,8 +126,8 @@ const HOST_FILES: [&str; 3] = ["\"/proc", "\"/sys", "\"/etc/os-release\""];
 /// Sources that read other files of the host's own as a whole, with the reason and the number of places.
 const OWN_READS: [(&str, usize, &str); 26] = [
     ("sim/src/text.rs", 1, "the reading function itself"),
-    ("cli/src/surroundings.rs", 1, "the list of packages of the system"),
-    ("cli/src/snapshot.rs", 1, "at most 68 KiB by `take`"),
+    ("run/src/guest/surroundings.rs", 1, "the list of packages of the system"),
+    ("run/src/guest/snapshot.rs", 1, "at most 68 KiB by `take`"),
     ("run/src/memory.rs", 1, "a file of /sys"),
     ("cli/src/commands/serve/ending.rs", 1, "a file of /sys"),
     ("guest/src/init.rs", 1, "the command of the run, which its launcher writes"),

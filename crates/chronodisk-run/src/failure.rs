@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chronodisk_store::StoreError;
 
@@ -17,6 +18,18 @@ pub mod status {
     pub const HOST_LACKS: u8 = 3;
     /// Chronodisk itself failed after CMD had started, whose own status is anything else.
     pub const OWN_FAILURE: u8 = 125;
+}
+
+static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
+
+/// From now on a defect of Chronodisk's has the status that no CMD has.
+pub fn command_began() {
+    COMMAND_BEGAN.store(true, Ordering::Relaxed);
+}
+
+/// The exit status of this process after a panic.
+pub fn status_of_defect() -> u8 {
+    if COMMAND_BEGAN.load(Ordering::Relaxed) { status::OWN_FAILURE } else { status::HOST_LACKS }
 }
 
 /// A failure: a sentence for the user, advice, the exit status, and the place of a mistake in a file.

@@ -9,13 +9,13 @@ use chronodisk_device::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, BuildOptions,
 };
 use chronodisk_engine::state_file;
-use chronodisk_run::quantity;
+use chronodisk_run::{device, quantity};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output};
+use crate::output;
 
 /// Ages a flash drive and writes its state, for `simulate`, `run` and `serve`
 ///

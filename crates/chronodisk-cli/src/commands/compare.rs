@@ -12,8 +12,8 @@ use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos};
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome, status};
-use crate::labels::RunChoice;
 use crate::output;
+use crate::run_choice::RunChoice;
 
 /// Compares runs in one table, with paired differences to the first
 ///

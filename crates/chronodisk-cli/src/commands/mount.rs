@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use chronodisk_native::CommandScope;
 use chronodisk_report::{EndedBy, RunResult, read_log, render_run_summary};
 use chronodisk_run::{
-    NativeFileSystem, NativeRep, RecordedOptions, Reps, RunDirectory, RunFolder, Runner, Setting,
+    LabelArguments, NativeFileSystem, NativeRep, RecordedOptions, Reps, RunDirectory, RunFolder, Runner, Setting,
     add_native_repetition, ended_early, new_result,
 };
 use clap::Args;
 
 use super::serve::recording::Gathered;
 use crate::failure::{Failure, Outcome, status};
-use crate::labels::LabelArguments;
 use crate::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure, own_failure,
 };

@@ -12,7 +12,7 @@ use chronodisk_sweep::{Provenance, RESULTS_FILE, Results};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::labels::RunChoice;
+use crate::run_choice::RunChoice;
 use crate::{output, version};
 
 /// Writes an HTML page with tables and charts of runs, or of a sweep

@@ -22,9 +22,10 @@ use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_native::Attachment;
 use chronodisk_report::{EndedBy, ShadowResult};
+use chronodisk_run::device::{self, Device};
 use chronodisk_run::{
-    RecordedOptions, RunDirectory, RunFolder, Runner, ServedRep, Setting, add_served_repetition, new_result,
-    now_rfc3339, quantity, server_failure, settings_of,
+    LabelArguments, RecordedOptions, RunDirectory, RunFolder, Runner, ServedRep, Setting, SquashArguments,
+    add_served_repetition, new_result, now_rfc3339, quantity, server_failure, settings_of,
 };
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
@@ -34,12 +35,9 @@ use self::ending::{Ending, PidFile, Waiting};
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
-use crate::device::{self, Device};
 use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
-use crate::labels::LabelArguments;
-use crate::squash::SquashArguments;
 use crate::status_line::StatusLine;
 use crate::{native_run, output, version};
 

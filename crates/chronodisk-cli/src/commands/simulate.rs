@@ -11,8 +11,9 @@ use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
+use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{RunDirectory, RunFolder, quantity};
+use chronodisk_run::{Elsewhere, RunDirectory, RunFolder, model_lost, quantity};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -22,8 +23,6 @@ use serde_json::Value;
 
 use self::arrivals::ReplayArguments;
 use crate::block_trace::{self, TraceOptions};
-use crate::device::{self, Device};
-use crate::elsewhere::{Elsewhere, lost};
 use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
@@ -358,7 +357,7 @@ fn simulate(
     };
     let notes = load.give_to(&mut port, arguments.memory.limit(), &mut seen).map_err(|error| match error {
         LoadError::Load(error) => error.into(),
-        LoadError::Model(fault) => lost(fault),
+        LoadError::Model(fault) => model_lost(fault),
     })?;
     if let Some(failure) = unwritten {
         return Err(failure);
@@ -369,7 +368,7 @@ fn simulate(
         progress.finish();
     }
     if let ModelPort::Remote(model) = &mut port {
-        model.fetch_statistics().map_err(lost)?;
+        model.fetch_statistics().map_err(model_lost)?;
         tell_of_link(model, summary.requests());
     }
     let interrupted = match total {

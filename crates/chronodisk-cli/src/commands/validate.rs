@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::sim::{Issue, closed_loop};
 use chronodisk_report::{Fidelity, ReportError, ServedTwice, plot_fidelity, write_text};
+use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
 use chronodisk_run::quantity;
 use chronodisk_sim::{MeteredRead, Nanos, Op, Request};
 use chronodisk_trace::{MeasuredRequest, read_measured};
 use clap::Args;
 
-use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 

@@ -3,13 +3,13 @@
 use chronodisk_device::DeviceModel;
 use chronodisk_engine::{Verification, Verifier, twin};
 use chronodisk_report::DeviceUsed;
+use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
 use chronodisk_run::{Repetition, RunDirectory, RunFolder};
 use chronodisk_sim::{ContentsLimit, Nanos, OverLimit};
 use clap::Args;
 use serde::Serialize;
 
-use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 

@@ -12,13 +12,13 @@ use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
 use chronodisk_report::{EndedBy, Summary, plot_curves};
+use chronodisk_run::device::Device;
 use chronodisk_run::{quantity, time_late};
 use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::factors::{Factor, Factors};
 use self::result::{Observed, Spread, WhatIf, expect_believable};
-use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
 use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
 use crate::output;

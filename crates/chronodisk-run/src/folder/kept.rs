@@ -66,7 +66,7 @@ pub struct HeadGuest {
 /// The clock, in a [`Head`].
 #[derive(Debug, Deserialize, Serialize)]
 pub struct HeadClock {
-    /// What drove the clock.
+    /// Name of the clock.
     pub driver: String,
 }
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use chronodisk_device::rates::{Check, Effort, Figure, Load, Row, Verdict, Wait, check};
 use chronodisk_device::{Bytes, Profile, ProfileError};
 use chronodisk_report::{Align, Table};
+use chronodisk_run::device;
 use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output};
+use crate::output;
 
 /// Name and version of the JSON form; added fields don't change it.
 const SCHEMA: &str = "chronodisk.devices-check/1";

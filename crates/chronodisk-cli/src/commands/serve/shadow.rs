@@ -5,11 +5,11 @@ use std::path::Path;
 
 use chronodisk_engine::twin;
 use chronodisk_report::{Fidelity, ServedTwice, ShadowResult, plot_fidelity, read_log};
+use chronodisk_run::device::{self, Device};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::{DeviceStore, Store};
 
 use super::Arguments;
-use crate::device::{self, Device};
 use crate::failure::Failure;
 use crate::output;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use chronodisk_engine::ending::signal_name;
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::{EndedBy, write_calls};
+use chronodisk_run::snapshot;
 use chronodisk_sim::{ContentsLimit, MeteredRead};
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
@@ -18,7 +19,7 @@ use serde::Serialize;
 use super::{incompleteness, tasks};
 use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome};
-use crate::{native_run, output, snapshot};
+use crate::{native_run, output};
 
 /// Records the system calls of a program on this host
 ///

@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{RecordedOptions, quantity};
+use chronodisk_run::{Draws, GuestArguments, RecordedOptions, Work, quantity, snapshot};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
 
 use super::{PLAN_BYTES, groups, read};
-use crate::commands::run::{self, GuestArguments, Work};
-use crate::draws::Draws;
+use crate::commands::run;
 use crate::failure::{Failure, Outcome};
-use crate::{output, snapshot};
+use crate::output;
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
 ///

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::str::FromStr;
 
 use chronodisk_guest::{DeviceOptions, StoreChoice};
-use chronodisk_run::quantity;
 use chronodisk_squash::{ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment};
 use chronodisk_store::Durability;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
+use crate::quantity;
 
 /// Flags of every command that gives a device bytes.
 #[derive(Debug, Args)]

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use chronodisk_guest::{FileSystem, Recording, RecordingError};
 use chronodisk_report::write_calls;
-use chronodisk_run::Reps;
 use chronodisk_trace::calls;
 
-use super::{Clock, Cpu, GuestArguments, Root};
+use super::arguments::{Clock, Cpu, GuestArguments, Root};
+use super::snapshot;
+use crate::arguments::Reps;
 use crate::failure::Failure;
-use crate::{output, snapshot};
+use crate::notes::note;
+use crate::place::expect_place;
 
 /// A recording, and the file in which its trace is kept.
 pub struct RecordedCalls {
@@ -24,6 +26,7 @@ pub struct RecordedCalls {
 }
 
 impl RecordedCalls {
+    /// Prepares a recording to this file.
     pub fn prepare(file: PathBuf, guest: &GuestArguments) -> Result<Self, Failure> {
         if guest.fs == FileSystem::None {
             return Err(Failure::usage("--record-calls needs a file system; it can't be used with --fs none"));
@@ -34,7 +37,7 @@ impl RecordedCalls {
         if guest.reps != Reps::Fixed(1) {
             return Err(Failure::usage("--record-calls records one run; it can't be used with --reps"));
         }
-        output::expect_place(&file)?;
+        expect_place(&file)?;
         let directory =
             std::env::current_dir().map_err(|error| Failure::host(format!("working directory: {error}")))?;
         let recording = Recording::new().map_err(|error| Failure::host(format!("--record-calls: {error}")))?;
@@ -53,7 +56,8 @@ impl RecordedCalls {
         })
     }
 
-    pub fn recording(&self) -> Recording {
+    /// The recording, for the guest.
+    pub(super) fn recording(&self) -> Recording {
         self.recording.clone()
     }
 
@@ -70,9 +74,9 @@ impl RecordedCalls {
         write_calls(&self.file, &trace).map_err(Failure::host)?;
         let tasks: BTreeSet<u32> = trace.records.iter().map(|record| record.task).collect();
         let (path, calls) = (self.file.display(), trace.records.len());
-        output::note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
+        note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
         if let Some(missing) = trace.header.missing() {
-            output::note(format_args!("warning: the trace is incomplete: {missing}"));
+            note(format_args!("warning: the trace is incomplete: {missing}"));
         }
         Ok(())
     }

@@ -10,22 +10,22 @@ use chronodisk_report::{Estimate, PilotResult, RunResult, student_t_975};
 pub enum Reps {
     /// So often.
     Fixed(u32),
-    /// As often as [`AUTO_PILOT`] repetitions of a pilot say is needed for a 95 % confidence interval of the run time
-    /// that reaches [`AUTO_HALF_WIDTH`] of the mean to either side, the width of Memulator (FAST 2002, section 6) and
+    /// As often as 5 repetitions of a pilot say is needed for a 95 % confidence interval of the run time
+    /// that reaches 5 % of the mean to either side, the width of Memulator (FAST 2002, section 6) and
     /// David (TOS 2012, section 6). The pilot does not count: stopping when the interval is narrow enough would choose
     /// samples that happen to agree.
     Auto,
 }
 
 /// Repetitions of the pilot.
-pub const AUTO_PILOT: u32 = 5;
+const AUTO_PILOT: u32 = 5;
 
 /// Repetitions that [`Reps::Auto`] makes at least.
-pub const AUTO_MIN: u32 = 10;
+const AUTO_MIN: u32 = 10;
 /// Repetitions that it makes at most.
-pub const AUTO_MAX: u32 = 100;
+const AUTO_MAX: u32 = 100;
 /// Half the width of the confidence interval that it aims at, as a share of the mean.
-pub const AUTO_HALF_WIDTH: f64 = 0.05;
+const AUTO_HALF_WIDTH: f64 = 0.05;
 const FIXED_MAX: u32 = 10_000;
 
 impl FromStr for Reps {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_engine::{FaultKind, ModelFault};
-use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::notes::note;
+use crate::quantity;
 
 /// Prefix of a device that is a program.
 pub const PROGRAM_PREFIX: &str = "exec:";
@@ -70,21 +70,21 @@ impl Elsewhere {
 
     /// A device at the emulator server that was named.
     pub fn at_server(&self, address: &str, reset: Reset) -> Result<RemoteModel, Failure> {
-        let tell = Box::new(|text: &str| output::note(text));
+        let tell = Box::new(|text: &str| note(text));
         let (token, tls) = (self.server_token.as_deref(), self.server_tls_certificates.as_deref());
         let credentials = Credentials::from_files(token, tls).map_err(Failure::usage)?;
-        remote::open_server(address, credentials, reset, self.patience(), tell).map_err(lost)
+        remote::open_server(address, credentials, reset, self.patience(), tell).map_err(model_lost)
     }
 
     /// A device that is a program.
     pub fn program(&self, command: &str, reset: Reset) -> Result<RemoteModel, Failure> {
-        let tell = Box::new(|text: &str| output::note(text));
-        remote::open_program(command, reset, self.patience(), tell).map_err(lost)
+        let tell = Box::new(|text: &str| note(text));
+        remote::open_program(command, reset, self.patience(), tell).map_err(model_lost)
     }
 }
 
 /// A refusal by a model is a usage error; any other failure is not the user's.
-pub fn lost(fault: ModelFault) -> Failure {
+pub fn model_lost(fault: ModelFault) -> Failure {
     let failure = match fault.kind {
         FaultKind::Refused => return Failure::usage(fault),
         _ => Failure::host(&fault),

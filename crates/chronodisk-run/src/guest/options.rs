@@ -7,18 +7,20 @@ use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
     ReplayOptions, RootChoice, RunOptions, StoppingCpu, StoreChoice, ThinkTime, calibration,
 };
-use chronodisk_run::RecordedOptions;
-use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_sim::Nanos;
 use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{Clock, Cpu, GuestArguments, Idle, RecordedCalls, Root, Work};
+use super::arguments::{Clock, Cpu, GuestArguments, Idle, Root};
+use super::plan::Work;
+use super::recorded_calls::RecordedCalls;
+use crate::arguments::PROGRAM_PREFIX;
 use crate::device::Device;
-use crate::elsewhere::PROGRAM_PREFIX;
 use crate::failure::Failure;
+use crate::memory::host_memory_bytes;
+use crate::recorded::RecordedOptions;
 
 pub(super) fn run_options(
     arguments: &GuestArguments,

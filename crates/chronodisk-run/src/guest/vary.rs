@@ -4,11 +4,11 @@
 use chronodisk_guest::{FileSystem, RunOptions, StoreChoice};
 use chronodisk_trace::calls::Plan;
 
-use super::{GuestArguments, Root};
+use super::arguments::{GuestArguments, Root};
+use super::draws::Draws;
+use super::snapshot::Copy;
 use crate::device::Device;
-use crate::draws::Draws;
 use crate::failure::Failure;
-use crate::snapshot::Copy;
 
 /// Differences between repetitions.
 pub(super) struct Vary<'a> {

@@ -12,9 +12,9 @@ use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::{SECTOR_BYTES, TextFile};
 
-use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
+use crate::arguments::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
-use crate::output;
+use crate::notes::note;
 
 /// A device that can be made with these options: it was tried.
 #[derive(Debug)]
@@ -59,10 +59,7 @@ fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Fa
     if row.capacity_bytes() > profile.capacity_bytes() {
         let (name, one) = (profile.name(), Bytes(profile.capacity_bytes()));
         let count = row.capacity_bytes().div_ceil(profile.capacity_bytes());
-        output::note(format_args!(
-            "{name} has {one}; {count} of them are concatenated to reach {}",
-            Bytes(capacity_bytes)
-        ));
+        note(format_args!("{name} has {one}; {count} of them are concatenated to reach {}", Bytes(capacity_bytes)));
     }
     Ok(row)
 }
@@ -123,7 +120,7 @@ pub fn find(name: &str) -> Result<Profile, Failure> {
 /// Reports properties that an imported device lacks.
 pub fn note_warnings(import: &Import) {
     for warning in &import.warnings {
-        output::note(format_args!("warning: {}: {}", warning.at, warning.message));
+        note(format_args!("warning: {}: {}", warning.at, warning.message));
     }
 }
 
