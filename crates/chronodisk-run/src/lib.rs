@@ -6,30 +6,38 @@
 
 mod arguments;
 pub mod device;
+mod executed;
 mod failure;
 mod folder;
 mod guest;
 pub mod memory;
+mod native;
 mod notes;
 mod place;
-mod present;
 pub mod quantity;
 mod recorded;
+mod recording;
 mod result;
+mod signals;
 mod suggest;
+mod times;
+mod whatif;
 
 pub use arguments::{Elsewhere, LabelArguments, Reps, SquashArguments, model_lost};
+pub use executed::Executed;
 pub use failure::{Failure, Place, command_began, status, status_of_defect};
 pub use folder::{Head, KeptRun, LAST, NewFiles, Repetition, Replayable, RunDirectory, RunFolder};
-pub use guest::{
-    Draws, Executed, GuestArguments, Progress, RecordedCalls, RunPlan, Work, execute, guest_failure, snapshot,
-};
+pub use guest::{Draws, GuestArguments, Progress, RecordedCalls, RunPlan, Work, execute, guest_failure, snapshot};
+pub use native::{DeviceArguments, NativeArguments, NativePlan, execute_native, native_failure, serve_native};
 pub use notes::show_notes_with;
 pub use place::expect_place;
-pub use present::now_rfc3339;
 pub use recorded::{RecordedOption, RecordedOptions};
+pub use recording::{BOUNDS_US, Buckets, Counters, Gathered};
 pub use result::{
     Caller, NativeFileSystem, NativeRep, Runner, ServedRep, Setting, add_guest_repetition, add_native_repetition,
     add_served_repetition, ended_early, new_result, own_failure, server_failure, settings_of, time_late,
 };
+pub use signals::{EndFlag, EndSignals, Keyboard};
 pub use suggest::nearest;
+pub use times::now_rfc3339;
+pub use whatif::{Factor, Predicted, Suspend, WhatIf, WhatIfArguments, host_load, predict};

@@ -9,11 +9,10 @@ use chronodisk_device::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, BuildOptions,
 };
 use chronodisk_engine::state_file;
-use chronodisk_run::{device, quantity};
+use chronodisk_run::{EndFlag, EndSignals, device, quantity};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 

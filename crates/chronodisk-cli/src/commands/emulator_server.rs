@@ -11,12 +11,11 @@ use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::Token;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_run::memory::host_memory_bytes;
-use chronodisk_run::{device, quantity};
+use chronodisk_run::{EndSignals, device, quantity};
 use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
-use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 

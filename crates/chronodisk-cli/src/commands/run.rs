@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use chronodisk_run::{GuestArguments, Progress, RecordedCalls, RecordedOptions, RunFolder, RunPlan, Work};
+use chronodisk_run::{
+    Executed, GuestArguments, Progress, RecordedCalls, RecordedOptions, RunDirectory, RunFolder, RunPlan, Work,
+};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome};
@@ -58,6 +60,11 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOption
         Progress::Guest(event) => status.iter_mut().for_each(|status| status.saw(event.clone())),
         Progress::Ended => status.iter().for_each(GuestStatus::clear),
     })?;
+    show(run, &plan.directory, quiet, arguments.json)
+}
+
+/// Shows the end of a run, and returns its exit status.
+pub fn show(run: Executed, directory: &RunDirectory, quiet: bool, json: bool) -> Outcome {
     run.earlier_failure.into_iter().for_each(output::failure);
     if !run.command_began {
         return run.failure.map_or(Ok(run.status), Err);
@@ -67,12 +74,12 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOption
         output::summary(&run.result, quiet);
     }
     if run.is_kept {
-        RunFolder::remember(&plan.directory);
+        RunFolder::remember(directory);
         if !quiet {
-            output::note(format_args!("result: {}", plan.directory.path().display()));
+            output::note(format_args!("result: {}", directory.path().display()));
         }
     }
-    if arguments.json {
+    if json {
         output::data(&run.result.to_json()).map_err(Failure::after_start)?;
     }
     run.failure.map_or(Ok(run.status), |failure| Err(failure.after_start()))

@@ -3,7 +3,6 @@
 mod before;
 mod ending;
 mod metrics;
-pub mod recording;
 mod shadow;
 mod store;
 
@@ -24,8 +23,9 @@ use chronodisk_native::Attachment;
 use chronodisk_report::{EndedBy, ShadowResult};
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::{
-    LabelArguments, RecordedOptions, RunDirectory, RunFolder, Runner, ServedRep, Setting, SquashArguments,
-    add_served_repetition, new_result, now_rfc3339, quantity, server_failure, settings_of,
+    EndSignals, Gathered, Keyboard, LabelArguments, RecordedOptions, RunDirectory, RunFolder, Runner, ServedRep,
+    Setting, SquashArguments, add_served_repetition, native_failure, new_result, now_rfc3339, quantity, server_failure,
+    settings_of,
 };
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
@@ -33,13 +33,11 @@ use clap::{Args, ValueEnum};
 use self::before::NewStore;
 use self::ending::{Ending, PidFile, Waiting};
 use self::metrics::Metrics;
-use self::recording::Gathered;
 use self::shadow::Target;
-use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::status_line::StatusLine;
-use crate::{native_run, output, version};
+use crate::{output, version};
 
 /// Serves an emulated device over NBD or to a virtual machine, in real time
 ///
@@ -508,9 +506,9 @@ fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let mut attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
+    let mut attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_failure)?;
     // A disk of this host, open by its users only.
-    attachment.leave().map_err(native_run::failure)?;
+    attachment.leave().map_err(native_failure)?;
     output::note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
 }

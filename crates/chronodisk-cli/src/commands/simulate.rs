@@ -13,7 +13,7 @@ use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{Elsewhere, RunDirectory, RunFolder, model_lost, quantity};
+use chronodisk_run::{Elsewhere, EndFlag, EndSignals, RunDirectory, RunFolder, model_lost, quantity};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -23,7 +23,6 @@ use serde_json::Value;
 
 use self::arrivals::ReplayArguments;
 use crate::block_trace::{self, TraceOptions};
-use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 

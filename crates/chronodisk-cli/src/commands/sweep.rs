@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_report::{AtomicFile, counted, plot_curves};
+use chronodisk_run::{EndSignals, Keyboard};
 use chronodisk_sim::TextFile;
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, version};
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use chronodisk_report::utc_timestamp;
 
 use crate::failure::Failure;
-use crate::present::unix_seconds;
 use crate::suggest;
+use crate::times::unix_seconds;
 
 pub use self::directory::{Repetition, Replayable, RunDirectory};
 pub use self::kept::{Head, KeptRun};

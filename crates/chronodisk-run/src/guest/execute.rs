@@ -3,15 +3,15 @@
 use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::calibration::HeldSignals;
 use chronodisk_guest::{RunError, RunEvent, RunOptions, Stage};
-use chronodisk_report::{EndedBy, RunResult};
+use chronodisk_report::EndedBy;
 
 use super::failure::guest_failure;
 use super::plan::RunPlan;
 use super::recorded_calls::RecordedCalls;
 use super::surroundings::Reading;
 use crate::arguments::Reps;
+use crate::executed::Executed;
 use crate::failure::{Failure, command_began, status};
-use crate::folder::RunDirectory;
 use crate::notes::note;
 use crate::result::{Caller, Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
 
@@ -49,46 +49,6 @@ pub fn execute(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progre
     Ok(run)
 }
 
-/// A run that has ended.
-pub struct Executed {
-    /// The result of all repetitions.
-    pub result: RunResult,
-    /// Exit status of the command, or of the check.
-    pub status: u8,
-    /// The failure that ended the run. Its status precedes the other.
-    pub failure: Option<Failure>,
-    /// A failure before that one.
-    pub earlier_failure: Option<Failure>,
-    /// Whether the command has begun.
-    pub command_began: bool,
-    /// Whether the result is in its directory.
-    pub is_kept: bool,
-}
-
-impl Executed {
-    fn fails(&mut self, failure: Failure) {
-        self.result.ended_by = EndedBy::Chronodisk;
-        self.result.failure = Some(failure.to_string());
-        self.failure = Some(failure);
-    }
-
-    /// Adds a further failure.
-    fn fails_too(&mut self, failure: Failure, directory: &RunDirectory) {
-        self.earlier_failure = self.failure.take();
-        self.fails(failure);
-        self.keep_end(directory);
-    }
-
-    /// The result of the repetitions before says how it ended, too.
-    fn keep_end(&mut self, directory: &RunDirectory) {
-        if self.is_kept
-            && let Err(failure) = directory.write_run(&self.result)
-        {
-            self.failure.get_or_insert(failure);
-        }
-    }
-}
-
 /// Repeats until done, interrupted, or failed; completed repetitions count.
 fn repeat(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
     let RunPlan { options, directory, reps, .. } = plan;
@@ -102,14 +62,7 @@ fn repeat(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progress<'_
         labels: &plan.labels,
         runner: Runner::Guest(options),
     });
-    let mut run = Executed {
-        result,
-        status: status::FINE,
-        failure: None,
-        earlier_failure: None,
-        command_began: false,
-        is_kept: false,
-    };
+    let mut run = Executed::begin(result);
     while reps.wants_more(&run.result) {
         if *reps != Reps::Fixed(1) {
             watch(Progress::Repetition(&reps.of(&run.result)));

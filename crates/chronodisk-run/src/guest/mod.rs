@@ -13,7 +13,7 @@ mod vary;
 
 pub use self::arguments::GuestArguments;
 pub use self::draws::Draws;
-pub use self::execute::{Executed, Progress, execute};
+pub use self::execute::{Progress, execute};
 pub use self::failure::guest_failure;
 pub use self::plan::{RunPlan, Work};
 pub use self::recorded_calls::RecordedCalls;

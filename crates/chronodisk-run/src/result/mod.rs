@@ -18,8 +18,8 @@ pub use self::guest::{add_guest_repetition, own_failure};
 pub use self::native::{NativeRep, add_native_repetition, settings_of, time_late};
 pub use self::server::{ServedRep, add_served_repetition, server_failure};
 use crate::folder::RunDirectory;
-use crate::present::now_rfc3339;
 use crate::recorded::RecordedOptions;
+use crate::times::now_rfc3339;
 
 /// The program that starts a run, as results name it.
 #[derive(Clone, Debug)]

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use chronodisk_engine::ending::{EndRequests, Offspring};
 use chronodisk_front::server::Address;
 use chronodisk_native::Attachment;
+use chronodisk_run::EndSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::Arguments;
-use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, status};
 
 /// Starts the command of `--run`, which finds the device in its environment.

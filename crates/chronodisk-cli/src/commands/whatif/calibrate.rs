@@ -10,15 +10,13 @@ use chronodisk_device::Speed;
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Disk, Requests};
-use chronodisk_run::{now_rfc3339, quantity};
+use chronodisk_run::{DeviceArguments, host_load, native_failure, now_rfc3339, quantity, serve_native};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
-use super::result::load;
 use crate::failure::{Failure, Outcome, status};
-use crate::native_run::{self, DeviceArguments, failure};
 use crate::output;
 
 const SCHEMA: &str = "chronodisk.whatif-calibration/1";
@@ -103,7 +101,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         started_at: now_rfc3339(),
         device: String::new(),
         device_speed: arguments.device_speed.unwrap_or_default().factor(),
-        load: [load(), None],
+        load: [host_load(), None],
         rows: Vec::new(),
         warnings: Vec::new(),
     };
@@ -112,7 +110,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         (None, Some(path)) => arguments.on_disk(path, &mut calibration)?,
         (None, None) => unreachable!("one of both is required"),
     }
-    calibration.load[1] = load();
+    calibration.load[1] = host_load();
     calibration.warn();
     if arguments.json {
         output::json(&calibration)?;
@@ -142,12 +140,12 @@ impl Arguments {
         };
         let device = on.load(name, self.device_speed)?;
         device.name().clone_into(&mut calibration.device);
-        let mut server = native_run::serve(&on, &device, self.seed)?;
+        let mut server = serve_native(&on, &device, self.seed)?;
         let info = device.info();
         let size_bytes = info.capacity_sectors * SECTOR_BYTES;
         let file = FuseFile::of(info);
         let may_write = !file.read_only;
-        let attached = native::attach(&mut server, info, file, &on.scheduler).map_err(failure);
+        let attached = native::attach(&mut server, info, file, &on.scheduler).map_err(native_failure);
         let measured =
             attached.and_then(|attachment| self.measure(attachment.path(), size_bytes, may_write, calibration));
         let outcome = server.stop();
@@ -158,7 +156,7 @@ impl Arguments {
     }
 
     fn on_disk(&self, path: &Path, calibration: &mut Calibration) -> Result<(), Failure> {
-        calibration.device = Disk::under(path).map_err(failure)?.path().display().to_string();
+        calibration.device = Disk::under(path).map_err(native_failure)?.path().display().to_string();
         let refused = |error: std::io::Error| Failure::host(format!("{}: {error}", path.display()));
         let metadata = fs::metadata(path).map_err(refused)?;
         if metadata.file_type().is_block_device() {
@@ -184,7 +182,7 @@ impl Arguments {
             count: (PART_BYTES >> 20) as u32,
             seed: self.seed,
         };
-        fill.measure().map_err(failure)?;
+        fill.measure().map_err(native_failure)?;
         self.measure(&file_path, PART_BYTES, true, calibration)
     }
 
@@ -198,7 +196,7 @@ impl Arguments {
             if request_bytes <= size_bytes {
                 let (path, count, seed) = (path.to_owned(), self.requests, self.seed);
                 let requests = Requests { path, size_bytes, request_bytes, writes, random, count, seed };
-                to.rows.push(Row::of(&requests, &requests.measure().map_err(failure)?));
+                to.rows.push(Row::of(&requests, &requests.measure().map_err(native_failure)?));
             }
             progress.advance(1);
         }

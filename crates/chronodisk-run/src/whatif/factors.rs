@@ -10,17 +10,17 @@ use chronodisk_engine::dilation::Speedup;
 pub struct Factor(f64);
 
 impl Factor {
-    pub const ONE: Factor = Factor(1.0);
+    pub(super) const ONE: Factor = Factor(1.0);
 
-    pub fn value(self) -> f64 {
+    pub(super) fn value(self) -> f64 {
         self.0
     }
 
-    pub fn is_infinite(self) -> bool {
+    pub(super) fn is_infinite(self) -> bool {
         self.0.is_infinite()
     }
 
-    pub fn speedup(self) -> Speedup {
+    pub(super) fn speedup(self) -> Speedup {
         Speedup::from_factor(self.0).expect("it was checked")
     }
 }

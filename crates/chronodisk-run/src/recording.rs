@@ -8,17 +8,20 @@ use chronodisk_report::{LogWriter, ReportError, StreamedSummary};
 use chronodisk_sim::{Nanos, Op, RequestRecord, SECTOR_BYTES, Status};
 
 use crate::failure::Failure;
-use crate::output;
+use crate::notes::note;
 
 /// Log and figures, shared with their readers. Its memory does not grow with the requests.
 #[derive(Clone)]
 pub struct Gathered(Arc<Mutex<State>>);
 
+/// The log and the figures until now.
 pub struct State {
     log: Option<LogWriter>,
     /// Why there is no log any more.
     failure: Option<ReportError>,
+    /// Figures of all requests.
     pub summary: StreamedSummary,
+    /// Their counters.
     pub counters: Counters,
     /// Lateness of the requests since the last look, at most [`RECENT_MAX`] of them.
     recent: Vec<Nanos>,
@@ -38,7 +41,9 @@ pub struct Counters {
     pub failed: u64,
     /// Requests without a seen completion.
     pub unfinished: u64,
+    /// Service times.
     pub service_time: Buckets,
+    /// Lateness.
     pub lateness: Buckets,
 }
 
@@ -55,6 +60,7 @@ pub const BOUNDS_US: [f64; 19] =
     [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
 
 impl Buckets {
+    /// Adds a value.
     pub fn add(&mut self, value: Nanos) {
         let micros = value.as_micros_f64();
         self.counts[BOUNDS_US.partition_point(|bound| *bound < micros)] += 1;
@@ -70,10 +76,12 @@ impl Buckets {
         })
     }
 
+    /// Their number.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
+    /// Their sum.
     pub fn sum_seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
@@ -94,6 +102,7 @@ impl Gathered {
         }))))
     }
 
+    /// The state, locked.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,7 +151,7 @@ impl Recorder for Gathered {
             && let Err(error) = log.append(records)
         {
             // The clients have done nothing wrong, and go on.
-            output::note(format_args!("warning: the request log can't be written: {error}"));
+            note(format_args!("warning: the request log can't be written: {error}"));
             state.failure = Some(error);
             state.log = None;
         }

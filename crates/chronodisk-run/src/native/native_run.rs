@@ -18,16 +18,17 @@ use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
-use chronodisk_run::device::{self, Device};
-use chronodisk_run::memory::host_memory_bytes;
-use chronodisk_run::{quantity, server_failure, settings_of};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
 
-use crate::ending_signals::{EndSignals, Keyboard};
-use crate::failure::{Failure, status};
-use crate::output;
+use crate::device::{self, Device};
+use crate::failure::{Failure, command_began, status};
+use crate::memory::host_memory_bytes;
+use crate::notes::note;
+use crate::quantity;
+use crate::result::{server_failure, settings_of};
+use crate::signals::{EndSignals, Keyboard};
 
 /// How the block device and its file system are made, but for the device's name.
 #[derive(Debug, Args)]
@@ -114,7 +115,7 @@ impl DeviceArguments {
     }
 }
 
-/// What asks this process to end.
+/// The signals that ask this process to end.
 pub struct Interruption(EndSignals);
 
 impl Interruption {
@@ -126,7 +127,7 @@ impl Interruption {
     /// Takes a step before or after CMD. `break_off` is called beside it if the step goes on for a second after a
     /// signal, or until a second signal, or if one of the processes that help has ended.
     pub fn step<T>(&self, helpers: &[OwnedFd], break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
-        // Without it, nobody waits for signals.
+        // Without it, signals are not waited for.
         let Ok((done, tell_done)) = UnixStream::pair() else { return step() };
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -219,7 +220,7 @@ impl Ran {
 
 /// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one. A command that got
 /// an error instead of its bytes is one, too.
-pub fn own_failure(outcome: &ServerOutcome) -> Option<Failure> {
+pub fn native_own_failure(outcome: &ServerOutcome) -> Option<Failure> {
     let statistics = &outcome.statistics;
     let first = statistics.first_store_error.as_deref().unwrap_or("no reason was given");
     let store = (statistics.store_errors > 0)
@@ -232,7 +233,7 @@ pub fn own_failure(outcome: &ServerOutcome) -> Option<Failure> {
 }
 
 /// A server of a fresh device.
-pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<Server, Failure> {
+pub fn serve_native(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<Server, Failure> {
     let info = device.info();
     let size_bytes = info.capacity_sectors * SECTOR_BYTES;
     let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
@@ -251,7 +252,7 @@ pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<
 impl NativeRun<'_> {
     /// A server of a fresh device.
     pub fn server(&self, seed: u64) -> Result<Server, Failure> {
-        serve(self.arguments, self.device, seed)
+        serve_native(self.arguments, self.device, seed)
     }
 
     /// Everything that needs the block device, which is gone afterwards. An error means that the command has not begun.
@@ -261,9 +262,9 @@ impl NativeRun<'_> {
         let info = self.device.info();
         server.skip_waits();
         let mut attachment =
-            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(failure)?;
+            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(native_failure)?;
         let native = settings_of(&attachment);
-        output::note(format_args!("block device: {}", native.line()));
+        note(format_args!("block device: {}", native.line()));
         let phases = Phases { server, phases: Vec::new() };
         let done = self.on_attachment(&mut attachment, phases, native, predictions);
         // Dirty data are written now.
@@ -301,7 +302,7 @@ impl NativeRun<'_> {
         let is_raw = self.arguments.fs == FileSystem::None;
         if is_raw {
             // Like a disk opened by CMD alone: its dirty data are written when it closes the device.
-            attachment.leave().map_err(failure)?;
+            attachment.leave().map_err(native_failure)?;
         }
         phases.server.stop_skipping();
         let mut ran = self.launch.command(attachment.path(), Some(attachment), predictions)?;
@@ -314,7 +315,7 @@ impl NativeRun<'_> {
         // The run time has ended.
         server.skip_waits();
         if is_raw && let Err(error) = interruption.step(&helpers, break_off, || attachment.take()) {
-            ran.failure.get_or_insert(failure(error));
+            ran.failure.get_or_insert(native_failure(error));
         }
         if let Some(mounted) = mounted {
             let (begin, host_began) = (server.now(), Instant::now());
@@ -322,7 +323,7 @@ impl NativeRun<'_> {
             if let Err(error) = unmounted
                 && !interruption.came()
             {
-                ran.failure.get_or_insert(failure(error));
+                ran.failure.get_or_insert(native_failure(error));
             }
             phases.push(PhaseName::Unmount, begin, server.now(), Some(host_began.elapsed()));
         }
@@ -342,7 +343,7 @@ impl NativeRun<'_> {
         };
         let Some((maker, package)) = arguments.fs.maker() else {
             setup(phases)?;
-            attachment.flush_cache().map_err(failure)?;
+            attachment.flush_cache().map_err(native_failure)?;
             return Ok(None);
         };
         let extra: Vec<String> =
@@ -356,7 +357,7 @@ impl NativeRun<'_> {
         let options: Vec<&str> = options.into_iter().flatten().collect();
         let (kind, options, directory) = (arguments.fs.name(), options.join(","), arguments.mount.as_path());
         let mut mount = |phases: &mut Phases<'_>| {
-            attachment.flush_cache().map_err(failure)?;
+            attachment.flush_cache().map_err(native_failure)?;
             phases.time(PhaseName::Mount, || native::mount(device, kind, &options, directory))?;
             Ok::<_, Failure>(Mounted { directory, is_mounted: true })
         };
@@ -365,7 +366,7 @@ impl NativeRun<'_> {
             return Ok(Some(mounted));
         }
         setup(phases)?;
-        mounted.unmount().map_err(failure)?;
+        mounted.unmount().map_err(native_failure)?;
         mount(phases).map(Some)
     }
 }
@@ -381,23 +382,23 @@ impl Launch<'_> {
         let helper = attachment.map(Attachment::pidfd);
         let watch = match predictions.is_empty() {
             true => None,
-            false => Some(self.scope.watch(device, predictions).map_err(failure)?),
+            false => Some(self.scope.watch(device, predictions).map_err(native_failure)?),
         };
         let request_time = native::request_time(device);
         let started = Program::start(self.scope, self.command, device, self.stdout_to_stderr);
-        let mut program = match started.map_err(failure)? {
+        let mut program = match started.map_err(native_failure)? {
             Start::Runs(program) => program,
             Start::Refused { status, reason } => {
-                output::note(format_args!("{}: {reason}", self.command[0].to_string_lossy()));
+                note(format_args!("{}: {reason}", self.command[0].to_string_lossy()));
                 let now = monotonic();
                 return Ok(Ran { status, ..Ran::began(now) });
             }
         };
-        chronodisk_run::command_began();
+        command_began();
         let mut ran = Ran::began(program.began());
         let watching = watch.map(|watch| watch.begin(program.began())).transpose();
         let watching = watching.unwrap_or_else(|error| {
-            ran.failure = Some(failure(error));
+            ran.failure = Some(native_failure(error));
             None
         });
         let mut passed_on = false;
@@ -425,7 +426,7 @@ impl Launch<'_> {
                 }
                 Ok(Some(Ended::Readable) | None) => {}
                 Err(error) => {
-                    ran.failure = Some(failure(error));
+                    ran.failure = Some(native_failure(error));
                     break;
                 }
             }
@@ -437,7 +438,7 @@ impl Launch<'_> {
         ran.request_time = request_time.zip(until).and_then(|(from, until)| until.checked_sub(from));
         match watching.map(|watching| watching.end(ran.until)).transpose() {
             Ok(observation) => ran.observation = observation,
-            Err(error) => ran.failure = ran.failure.or(Some(failure(error))),
+            Err(error) => ran.failure = ran.failure.or(Some(native_failure(error))),
         }
         ran.asked_to_end |= self.interruption.came();
         let mut have_ended = program.end_all();
@@ -509,7 +510,7 @@ impl Phases<'_> {
 
     fn time(&mut self, name: PhaseName, run: impl FnOnce() -> Result<(), NativeError>) -> Result<(), Failure> {
         let (begin, host_began) = (self.server.now(), Instant::now());
-        run().map_err(failure)?;
+        run().map_err(native_failure)?;
         self.push(name, begin, self.server.now(), Some(host_began.elapsed()));
         Ok(())
     }
@@ -520,12 +521,12 @@ pub fn cant_serve(error: std::io::Error) -> Failure {
     Failure::host(format!("can't start a server: {error}"))
 }
 
-/// The host's monotonic clock.
 /// A number that no other process has, from the host's random numbers.
 fn unique() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The host's monotonic clock.
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -536,7 +537,7 @@ fn nanos(duration: Duration) -> Nanos {
 }
 
 /// A failure of the native attachment as the user sees it.
-pub fn failure(error: NativeError) -> Failure {
+pub fn native_failure(error: NativeError) -> Failure {
     match error {
         NativeError::Unsuitable { what, help } => Failure::usage(what).help(help),
         NativeError::HostLacks { what, help } => Failure::host(what).help(help),

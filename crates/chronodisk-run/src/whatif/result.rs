@@ -7,11 +7,11 @@ use chronodisk_device::Speed;
 use chronodisk_engine::dilation::Prediction;
 use chronodisk_native::Observation;
 use chronodisk_report::{Curve, CurvePoint, EndedBy};
-use chronodisk_run::now_rfc3339;
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
 use super::factors::{Factor, Factors};
+use crate::times::now_rfc3339;
 
 const SCHEMA: &str = "chronodisk.whatif/1";
 
@@ -319,7 +319,7 @@ pub fn expect_believable(observation: &Observation) -> Option<String> {
 }
 
 impl WhatIf {
-    pub fn new(device: &str, speed: Speed, command: &[OsString], factors: &[Factors]) -> Self {
+    pub(super) fn new(device: &str, speed: Speed, command: &[OsString], factors: &[Factors]) -> Self {
         WhatIf {
             schema: SCHEMA,
             chronodisk_version: env!("CARGO_PKG_VERSION"),
@@ -333,7 +333,7 @@ impl WhatIf {
             throttled_writes: false,
             request_time_s: None,
             limit_s: None,
-            load: [load(), None],
+            load: [host_load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
             warnings: Vec::new(),
             ended_by: EndedBy::Command,
@@ -375,7 +375,7 @@ impl WhatIf {
 
     /// All runs are there.
     pub fn finish(&mut self) {
-        self.load[1] = load();
+        self.load[1] = host_load();
         let median = |spread: &Option<Spread>| spread.as_ref().map(|spread| spread.median);
         let undisturbed = Undisturbed {
             elapsed_s: self.elapsed_s.median,
@@ -599,7 +599,7 @@ fn range(spread: &Spread) -> String {
 }
 
 /// Load of the host (1 min).
-pub fn load() -> Option<f64> {
+pub fn host_load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
