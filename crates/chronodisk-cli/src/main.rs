@@ -7,7 +7,6 @@ mod cli;
 mod commands;
 mod completion;
 mod failure;
-mod http;
 mod options;
 mod output;
 mod progress;

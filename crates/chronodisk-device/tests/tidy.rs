@@ -129,7 +129,7 @@ const OWN_READS: [(&str, usize, &str); 26] = [
     ("run/src/guest/surroundings.rs", 1, "the list of packages of the system"),
     ("run/src/guest/snapshot.rs", 1, "at most 68 KiB by `take`"),
     ("run/src/memory.rs", 1, "a file of /sys"),
-    ("cli/src/commands/serve/ending.rs", 1, "a file of /sys"),
+    ("run/src/serve/ending.rs", 1, "a file of /sys"),
     ("guest/src/init.rs", 1, "the command of the run, which its launcher writes"),
     ("guest/src/root.rs", 1, "at most a head by `take`"),
     ("guest/src/generic_code.rs", 2, "files of /proc and /sys"),

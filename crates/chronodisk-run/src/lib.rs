@@ -18,6 +18,7 @@ pub mod quantity;
 mod recorded;
 mod recording;
 mod result;
+mod serve;
 mod signals;
 mod suggest;
 mod times;
@@ -32,11 +33,8 @@ pub use native::{DeviceArguments, NativeArguments, NativePlan, execute_native, n
 pub use notes::show_notes_with;
 pub use place::expect_place;
 pub use recorded::{RecordedOption, RecordedOptions};
-pub use recording::{BOUNDS_US, Buckets, Counters, Gathered};
-pub use result::{
-    Caller, NativeFileSystem, NativeRep, Runner, ServedRep, Setting, add_guest_repetition, add_native_repetition,
-    add_served_repetition, ended_early, new_result, own_failure, server_failure, settings_of, time_late,
-};
+pub use result::{Caller, ended_early, new_result};
+pub use serve::{ServeArguments, ServePlan, ServeProgress, Served, serve};
 pub use signals::{EndFlag, EndSignals, Keyboard};
 pub use suggest::nearest;
 pub use times::now_rfc3339;

@@ -4,15 +4,15 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 
 use chronodisk_front::server::Address;
-use chronodisk_run::NewFiles;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Arguments, TlsChoice};
+use super::arguments::{ServeArguments, TlsChoice};
 use crate::failure::Failure;
-use crate::output;
+use crate::folder::NewFiles;
+use crate::notes::note;
 
 /// Refuses options that would expose the device unintentionally.
-pub fn check_exposure(arguments: &Arguments) -> Result<(), Failure> {
+pub fn check_exposure(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.tls_verify_peer && arguments.tls == Some(TlsChoice::Allow) {
         return Err(Failure::usage(
             "--tls allow serves clients without TLS, so --tls-verify-peer could not verify their certificates",
@@ -75,7 +75,7 @@ pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
         .help(format!("raise it with `ulimit -n {needed}`, or set LimitNOFILE={needed} in the service's unit")));
     }
     if reached < needed {
-        output::note(format_args!(
+        note(format_args!(
             "warning: the limit of open files (RLIMIT_NOFILE) is {reached}, enough for {most} of --connections \
              {connections}; `ulimit -n {needed}` raises it"
         ));
@@ -88,7 +88,7 @@ pub struct NewStore(NewFiles);
 
 impl NewStore {
     /// Looks before the store is opened.
-    pub fn of(arguments: &Arguments) -> Self {
+    pub fn of(arguments: &ServeArguments) -> Self {
         let store = arguments.store.to_string_lossy();
         if store == "ram" || arguments.shadow.is_some() {
             return NewStore(NewFiles::of_store(None));

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use chronodisk_engine::twin;
 use chronodisk_report::{Fidelity, ServedTwice, ShadowResult, plot_fidelity, read_log};
-use chronodisk_run::device::{self, Device};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::{DeviceStore, Store};
 
-use super::Arguments;
+use super::arguments::ServeArguments;
+use crate::device::{self, Device};
 use crate::failure::Failure;
-use crate::output;
+use crate::notes::note;
 
 /// The real device, before it is served.
 pub struct Target {
@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// Opens the real device.
-pub fn open(arguments: &Arguments, path: &Path) -> Result<Target, Failure> {
+pub fn open(arguments: &ServeArguments, path: &Path) -> Result<Target, Failure> {
     let store = DeviceStore::open(path, arguments.read_only).map_err(|error| {
         Failure::usage(format!("--shadow {error}"))
             .help("the device must exist and be unused; add --read-only for a mounted device")
@@ -29,7 +29,7 @@ pub fn open(arguments: &Arguments, path: &Path) -> Result<Target, Failure> {
         return Err(Failure::usage(format!("--shadow {}: expected at least 4 KiB", path.display())));
     }
     if !store.is_direct() {
-        output::note(format_args!(
+        note(format_args!(
             "warning: {}: this file system does not support O_DIRECT, so requests are served from the host's page cache",
             path.display()
         ));
@@ -38,7 +38,7 @@ pub fn open(arguments: &Arguments, path: &Path) -> Result<Target, Failure> {
 }
 
 /// The model beside it: as large as the device, unless it has one size only.
-pub fn model(arguments: &Arguments, target: &Target) -> Result<Device, Failure> {
+pub fn model(arguments: &ServeArguments, target: &Target) -> Result<Device, Failure> {
     if arguments.capacity.is_none()
         && let Ok(device) = device::load_one(&arguments.device, target.store.capacity_bytes(), arguments.seed)
     {
@@ -62,7 +62,12 @@ pub struct Described {
 }
 
 /// Compares the device's times with the model's, from the log.
-pub fn compare(arguments: &Arguments, device: &Device, target: Described, log: &Path) -> Result<ShadowResult, Failure> {
+pub fn compare(
+    arguments: &ServeArguments,
+    device: &Device,
+    target: Described,
+    log: &Path,
+) -> Result<ShadowResult, Failure> {
     let records = read_log(log).map_err(Failure::host)?;
     let completed = records.iter().filter(|record| record.is_completed() && record.due != Nanos::MAX);
     let served: Vec<ServedTwice> = completed
@@ -75,7 +80,7 @@ pub fn compare(arguments: &Arguments, device: &Device, target: Described, log: &
     let fidelity = Fidelity::of(device.name(), &target.name, &served);
     match (&arguments.plot, &fidelity) {
         (Some(path), Some(fidelity)) => plot_fidelity(path, fidelity, &served).map_err(Failure::host)?,
-        (Some(_), None) => output::note("no plot was written: there were no requests"),
+        (Some(_), None) => note("no plot was written: there were no requests"),
         (None, _) => {}
     }
     let alone =

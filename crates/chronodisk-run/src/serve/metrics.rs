@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::fs;
 
 use chronodisk_front::server::{OverflowView, ServerStatistics, ServerView};
-use chronodisk_run::{Buckets, Counters, Gathered};
 use chronodisk_sim::Op;
+
+use crate::recording::{Buckets, Counters, Gathered};
 
 /// Content of the metrics page.
 #[derive(Clone)]

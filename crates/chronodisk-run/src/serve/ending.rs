@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use chronodisk_engine::ending::{EndRequests, Offspring};
 use chronodisk_front::server::Address;
 use chronodisk_native::Attachment;
-use chronodisk_run::EndSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use super::Arguments;
+use super::arguments::ServeArguments;
 use crate::failure::{Failure, status};
+use crate::signals::EndSignals;
 
 /// Starts the command of `--run`, which finds the device in its environment.
 pub fn captive(
-    arguments: &Arguments,
+    arguments: &ServeArguments,
     command: &std::ffi::OsStr,
     first: Option<&Address>,
     block_device: Option<&Path>,
@@ -161,7 +161,7 @@ impl<'a> PidFile<'a> {
     pub fn expect_free(path: &Path) -> Result<(), Failure> {
         match fs::File::open(path) {
             Ok(file) => lock(&file, path),
-            Err(error) if error.kind() == ErrorKind::NotFound => crate::output::expect_place(path),
+            Err(error) if error.kind() == ErrorKind::NotFound => crate::place::expect_place(path),
             Err(error) => Err(failed(path, error)),
         }
     }

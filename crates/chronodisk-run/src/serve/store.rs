@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
-use chronodisk_run::RunFolder;
-use chronodisk_run::memory::{self, host_memory_bytes};
 use chronodisk_sim::{ContentsBudget, SECTOR_BYTES};
 use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
 
-use super::Arguments;
+use super::arguments::ServeArguments;
 use crate::failure::Failure;
+use crate::folder::RunFolder;
+use crate::memory::{self, host_memory_bytes};
 
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
 
 /// Opens the store that was asked for, of a device with or without a volatile cache.
-pub fn open(arguments: &Arguments, capacity_bytes: u64, volatile_cache: bool) -> Result<Opened, Failure> {
+pub fn open(arguments: &ServeArguments, capacity_bytes: u64, volatile_cache: bool) -> Result<Opened, Failure> {
     let durability = Durability { write_through: !volatile_cache, power_cut: arguments.durable };
     let name = arguments.store.to_string_lossy();
     let overflow = name.strip_prefix("overflow:");
@@ -56,7 +56,7 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64, volatile_cache: bool) ->
 }
 
 fn open_squashed(
-    arguments: &Arguments,
+    arguments: &ServeArguments,
     capacity_bytes: u64,
     options: &SquashOptions,
 ) -> Result<Box<dyn Store>, Failure> {
