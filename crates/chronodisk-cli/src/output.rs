@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Rendered};
 
-pub use crate::progress::Progress;
 pub use chronodisk_run::expect_place;
 
 /// Writes data to standard output; a reader that has gone away (`| head`) is no failure.

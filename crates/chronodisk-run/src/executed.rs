@@ -13,8 +13,8 @@ pub struct Executed {
     pub status: u8,
     /// The failure that ended the run. Its status precedes the other.
     pub failure: Option<Failure>,
-    /// A failure before that one.
-    pub earlier_failure: Option<Failure>,
+    /// Failures before that one.
+    pub earlier_failures: Vec<Failure>,
     /// Whether the command has begun.
     pub command_began: bool,
     /// Whether the result is in its directory.
@@ -28,7 +28,7 @@ impl Executed {
             result,
             status: status::FINE,
             failure: None,
-            earlier_failure: None,
+            earlier_failures: Vec::new(),
             command_began: false,
             is_kept: false,
         }
@@ -43,7 +43,7 @@ impl Executed {
 
     /// Adds a further failure.
     pub(crate) fn fails_too(&mut self, failure: Failure, directory: &RunDirectory) {
-        self.earlier_failure = self.failure.take();
+        self.earlier_failures.extend(self.failure.take());
         self.fails(failure);
         self.keep_end(directory);
     }

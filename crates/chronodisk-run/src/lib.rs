@@ -34,7 +34,7 @@ pub use notes::show_notes_with;
 pub use place::expect_place;
 pub use recorded::{RecordedOption, RecordedOptions};
 pub use result::{Caller, ended_early, new_result};
-pub use serve::{ServeArguments, ServePlan, ServeProgress, Served, serve};
+pub use serve::{ServeArguments, ServePlan, ServeProgress, serve};
 pub use signals::{EndFlag, EndSignals, Keyboard};
 pub use suggest::nearest;
 pub use times::now_rfc3339;

@@ -30,7 +30,7 @@ pub struct Arguments {
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
-    let plan = NativePlan::resolve(&arguments.run, &arguments.command, options)?;
-    let run = execute_native(&plan, &version::caller())?;
+    let plan = NativePlan::resolve(&arguments.run, &arguments.command, options, version::caller())?;
+    let run = execute_native(&plan)?;
     show(run, &plan.directory, false, arguments.run.json)
 }

@@ -48,7 +48,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         };
     }
     let resolution = Resolution::for_runs(directories.len());
-    let progress = output::Progress::new(directories.len() as u64, "runs");
+    let progress = crate::progress::Progress::new(directories.len() as u64, "runs");
     let mut runs = Vec::new();
     for directory in &directories {
         runs.push(read(directory, resolution)?);

@@ -50,10 +50,10 @@ pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
 
 /// Does the work as often as asked, keeps the result, and shows it.
 pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOptions) -> Outcome {
-    let plan = RunPlan::resolve(arguments, work, recorded)?;
+    let plan = RunPlan::resolve(arguments, work, recorded, version::caller())?;
     let quiet = arguments.quiet;
     let mut status: Option<GuestStatus> = None;
-    let run = chronodisk_run::execute(&plan, &version::caller(), &mut |progress| match progress {
+    let run = chronodisk_run::execute(&plan, &mut |progress| match progress {
         Progress::Repetition(_) if quiet => {}
         Progress::Repetition(words) => output::note(words),
         Progress::Boots => status = Some(GuestStatus::new(plan.options.file_system, quiet)),
@@ -65,7 +65,7 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOption
 
 /// Shows the end of a run, and returns its exit status.
 pub fn show(run: Executed, directory: &RunDirectory, quiet: bool, json: bool) -> Outcome {
-    run.earlier_failure.into_iter().for_each(output::failure);
+    run.earlier_failures.into_iter().for_each(output::failure);
     if !run.command_began {
         return run.failure.map_or(Ok(run.status), Err);
     }

@@ -1,6 +1,6 @@
 //! `chronodisk serve`: an emulated device for any client, in real time.
 
-use chronodisk_run::{RecordedOptions, RunFolder, ServeArguments, ServePlan, ServeProgress, Served, serve};
+use chronodisk_run::{RecordedOptions, RunFolder, ServeArguments, ServePlan, ServeProgress, serve};
 use clap::Args;
 
 use crate::failure::Outcome;
@@ -26,27 +26,27 @@ pub struct Arguments {
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, recorded: &RecordedOptions) -> Outcome {
     let ServeArguments { stats, quiet, json, .. } = arguments.serve;
-    let plan = ServePlan::resolve(&arguments.serve, recorded)?;
+    let plan = ServePlan::resolve(&arguments.serve, recorded, version::caller())?;
     let directory = plan.directory.clone();
     // Where the program of --run writes to the terminal, a line that is drawn there would be in its way.
     let line = StatusLine::new(quiet || arguments.serve.run.is_some());
-    let served = serve(plan, &version::caller(), stats || line.is_shown(), &mut |progress| match progress {
+    let mut run = serve(plan, stats || line.is_shown(), &mut |progress| match progress {
         ServeProgress::Second(figures) if stats => output::note(figures),
         ServeProgress::Second(figures) => line.say(figures),
         ServeProgress::Ended => line.clear(),
     })?;
-    let Served { result, status, mut failures, is_kept } = served;
-    output::summary(&result, quiet);
-    let shown = if json { output::data(&result.to_json()) } else { Ok(()) };
-    if is_kept {
+    output::summary(&run.result, quiet);
+    let shown = if json { output::data(&run.result.to_json()) } else { Ok(()) };
+    if run.is_kept {
         RunFolder::remember(&directory);
         if !quiet {
             output::note(format_args!("result: {}", directory.path().display()));
         }
-        failures.extend(shown.err());
+        if let Err(failure) = shown {
+            run.earlier_failures.extend(run.failure.replace(failure));
+        }
     }
-    // One is returned, which shows it; the others are shown here.
-    let last = failures.pop();
-    failures.into_iter().for_each(output::failure);
-    last.map_or(Ok(status), Err)
+    // The last one is returned, which shows it.
+    run.earlier_failures.into_iter().for_each(output::failure);
+    run.failure.map_or(Ok(run.status), Err)
 }

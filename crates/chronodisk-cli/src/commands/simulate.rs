@@ -327,7 +327,7 @@ fn simulate(
     let mut failures = BTreeMap::new();
     let total = load.requests();
     let (ramp, mut measured_from) = (load.ramp(), None);
-    let progress = total.map(|total| output::Progress::new(total, "requests"));
+    let progress = total.map(|total| crate::progress::Progress::new(total, "requests"));
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
     let mut stopped = false;

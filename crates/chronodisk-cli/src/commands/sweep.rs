@@ -178,7 +178,7 @@ const GOES_ON: &str = "the cells that are done are kept; the same command goes o
 /// Does the cells, and writes the results.
 fn do_cells(arguments: &Arguments, plan: &Plan, ending: &Ending<'_>) -> Outcome {
     let total = (0..plan.cells()).filter(|&index| arguments.part.is_none_or(|part| part.has(index))).count();
-    let progress = output::Progress::new(total as u64, "cells");
+    let progress = crate::progress::Progress::new(total as u64, "cells");
     let (there, complete) = (AtomicU64::new(0), AtomicU64::new(0));
     let seen = |done: &Done| {
         complete.fetch_add(1, Ordering::Relaxed);

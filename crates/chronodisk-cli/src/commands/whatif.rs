@@ -9,7 +9,7 @@ use chronodisk_run::{Predicted, WhatIfArguments, predict};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
+use crate::{output, version};
 
 /// Predicts a program's run time on a device that is R times as fast
 ///
@@ -46,7 +46,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return calibrate::execute(arguments);
     }
     let WhatIfArguments { json, plot, .. } = &arguments.predict;
-    let Predicted { result, ended, has_run } = predict(&arguments.predict, &arguments.command)?;
+    let Predicted { result, ended, has_run } = predict(&arguments.predict, &arguments.command, &version::executable())?;
     let after_start = |outcome: Outcome| if has_run { outcome.map_err(Failure::after_start) } else { outcome };
     if ended.is_none() {
         output::note(result.render().trim_end());

@@ -13,7 +13,7 @@ use crate::arguments::Reps;
 use crate::executed::Executed;
 use crate::failure::{Failure, command_began, status};
 use crate::notes::note;
-use crate::result::{Caller, Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
+use crate::result::{Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
 
 /// Progress of a run.
 #[derive(Clone, Debug)]
@@ -29,11 +29,11 @@ pub enum Progress<'a> {
 }
 
 /// Runs the guest as often as planned, and keeps the result.
-pub fn execute(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Executed, Failure> {
+pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Executed, Failure> {
     // One that comes between two repetitions, or while the result is written, waits for the next one or for the end.
     let _held = HeldSignals::hold().map_err(Failure::host)?;
     let directory = &plan.directory;
-    let mut run = repeat(plan, caller, watch);
+    let mut run = repeat(plan, watch);
     if let Some(Err(failure)) = plan.calls.map(RecordedCalls::keep) {
         run.fails_too(failure, directory);
     }
@@ -50,11 +50,11 @@ pub fn execute(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progre
 }
 
 /// Repeats until done, interrupted, or failed; completed repetitions count.
-fn repeat(plan: &RunPlan<'_>, caller: &Caller, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
+fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
     let RunPlan { options, directory, reps, .. } = plan;
     let mut surroundings = None;
     let result = new_result(&Setting {
-        caller,
+        caller: &plan.caller,
         directory,
         devices: &plan.devices,
         command: &options.command,

@@ -10,10 +10,12 @@ mod recorded_calls;
 pub mod snapshot;
 mod surroundings;
 mod vary;
+mod work;
 
 pub use self::arguments::GuestArguments;
 pub use self::draws::Draws;
 pub use self::execute::{Progress, execute};
 pub use self::failure::guest_failure;
-pub use self::plan::{RunPlan, Work};
+pub use self::plan::RunPlan;
 pub use self::recorded_calls::RecordedCalls;
+pub use self::work::Work;

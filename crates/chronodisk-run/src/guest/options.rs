@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::arguments::{Clock, Cpu, GuestArguments, Idle, Root};
-use super::plan::Work;
 use super::recorded_calls::RecordedCalls;
+use super::work::Work;
 use crate::arguments::PROGRAM_PREFIX;
 use crate::device::Device;
 use crate::failure::Failure;
@@ -27,6 +27,7 @@ pub(super) fn run_options(
     time: GuestTime,
     devices: &[Device],
     work: Work<'_>,
+    executable: PathBuf,
 ) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
@@ -51,6 +52,7 @@ pub(super) fn run_options(
         Work::Draws(draws) => (Vec::new(), Some(ReplayOptions { plan: draws.plan.clone(), think }), None),
     };
     Ok(RunOptions {
+        executable,
         devices: device_options(arguments, devices)?,
         answer_patience: patience.answer,
         reconnect_patience: patience.reconnect,

@@ -1,47 +1,19 @@
 //! A run whose options are resolved.
 
-use std::ffi::OsString;
-use std::sync::Arc;
-
 use chronodisk_guest::{DEVICES_MAX, GuestTime, RunOptions};
 use chronodisk_report::{DeviceUsed, Labels};
-use chronodisk_trace::calls::Plan;
 
 use super::arguments::GuestArguments;
-use super::draws::Draws;
 use super::options::{guest_time, real_time_is_possible, record_what_took_effect, run_options};
 use super::recorded_calls::RecordedCalls;
 use super::vary::Vary;
+use super::work::Work;
 use crate::arguments::Reps;
 use crate::device::{self, Device};
 use crate::failure::Failure;
 use crate::folder::{NewFiles, RunDirectory, RunFolder};
 use crate::recorded::RecordedOptions;
-
-/// Work of a guest.
-pub enum Work<'a> {
-    /// Runs a program, and records its system calls if there is a recording.
-    Command(Vec<OsString>, Option<&'a RecordedCalls>),
-    /// Replays system calls.
-    Replay(Arc<Plan>),
-    /// Replays other calls in each repetition.
-    Draws(&'a Draws),
-}
-
-impl Work<'_> {
-    fn replays(&self) -> bool {
-        self.plan().is_some()
-    }
-
-    /// The replayed plan; of draws, their origin.
-    fn plan(&self) -> Option<&Plan> {
-        match self {
-            Work::Command(..) => None,
-            Work::Replay(plan) => Some(plan),
-            Work::Draws(draws) => Some(&draws.plan),
-        }
-    }
-}
+use crate::result::Caller;
 
 /// A run whose options fit each other and this host. [`execute`](super::execute) does the rest.
 pub struct RunPlan<'a> {
@@ -49,6 +21,7 @@ pub struct RunPlan<'a> {
     pub options: RunOptions,
     /// Directory of the result, which is not made yet.
     pub directory: RunDirectory,
+    pub(super) caller: Caller,
     pub(super) devices: Vec<DeviceUsed>,
     pub(super) reps: Reps,
     pub(super) labels: Labels,
@@ -61,7 +34,12 @@ pub struct RunPlan<'a> {
 
 impl<'a> RunPlan<'a> {
     /// Checks all options, and replaces defaults that depend on other options or on the host.
-    pub fn resolve(arguments: &GuestArguments, work: Work<'a>, mut recorded: RecordedOptions) -> Result<Self, Failure> {
+    pub fn resolve(
+        arguments: &GuestArguments,
+        work: Work<'a>,
+        mut recorded: RecordedOptions,
+        caller: Caller,
+    ) -> Result<Self, Failure> {
         let time = guest_time(arguments, work.replays())?;
         if time == GuestTime::Real {
             if work.replays() {
@@ -77,7 +55,7 @@ impl<'a> RunPlan<'a> {
         }
         let draws = if let Work::Draws(draws) = work { Some(draws) } else { None };
         let calls = if let Work::Command(_, calls) = &work { *calls } else { None };
-        let mut options = run_options(arguments, time, &devices, work)?;
+        let mut options = run_options(arguments, time, &devices, work, caller.executable.clone())?;
         let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
         let directory = RunFolder::plan(arguments.output.as_deref(), devices[0].name())?;
         directory.expect_place()?;
@@ -90,6 +68,7 @@ impl<'a> RunPlan<'a> {
             reps: arguments.reps,
             labels: arguments.labels.labels(),
             vary: Vary { draws, snapshot },
+            caller,
             options,
             directory,
             recorded,

@@ -61,6 +61,7 @@ pub struct NativePlan<'a> {
     command: &'a [OsString],
     device: Device,
     recorded: RecordedOptions,
+    caller: Caller,
 }
 
 impl<'a> NativePlan<'a> {
@@ -69,22 +70,23 @@ impl<'a> NativePlan<'a> {
         arguments: &'a NativeArguments,
         command: &'a [OsString],
         recorded: RecordedOptions,
+        caller: Caller,
     ) -> Result<Self, Failure> {
         let device = arguments.on.load(&arguments.device, arguments.on.device_speed)?;
         let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
         directory.expect_place()?;
-        Ok(NativePlan { directory, arguments, command, device, recorded })
+        Ok(NativePlan { directory, arguments, command, device, recorded, caller })
     }
 }
 
 /// Runs the command as often as planned, and keeps the result. No thread may exist yet.
-pub fn execute_native(plan: &NativePlan<'_>, caller: &Caller) -> Result<Executed, Failure> {
+pub fn execute_native(plan: &NativePlan<'_>) -> Result<Executed, Failure> {
     let NativePlan { arguments, device, .. } = plan;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let scope = CommandScope::make("mount").map_err(native_failure)?;
+    let scope = CommandScope::make("mount", &plan.caller.executable).map_err(native_failure)?;
     let result = new_result(&Setting {
-        caller,
+        caller: &plan.caller,
         directory: &plan.directory,
         devices: &[device.used()],
         command: plan.command,
@@ -97,8 +99,13 @@ pub fn execute_native(plan: &NativePlan<'_>, caller: &Caller) -> Result<Executed
             scheduler: &arguments.on.scheduler,
         }),
     });
-    let launch =
-        Launch { command: plan.command, stdout_to_stderr: arguments.json, scope: &scope, interruption: &interruption };
+    let launch = Launch {
+        command: plan.command,
+        stdout_to_stderr: arguments.json,
+        scope: &scope,
+        executable: &plan.caller.executable,
+        interruption: &interruption,
+    };
     let run = Run { plan, program: NativeRun { arguments: &arguments.on, device, launch } };
     Ok(run.repeat(result))
 }

@@ -178,6 +178,8 @@ pub struct Launch<'a> {
     /// Standard output is for the result.
     pub stdout_to_stderr: bool,
     pub scope: &'a CommandScope,
+    /// The program of the helper processes.
+    pub executable: &'a Path,
     pub interruption: &'a Interruption,
 }
 
@@ -262,7 +264,8 @@ impl NativeRun<'_> {
         let info = self.device.info();
         server.skip_waits();
         let mut attachment =
-            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(native_failure)?;
+            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler, self.launch.executable)
+                .map_err(native_failure)?;
         let native = settings_of(&attachment);
         note(format_args!("block device: {}", native.line()));
         let phases = Phases { server, phases: Vec::new() };

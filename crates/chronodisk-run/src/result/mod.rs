@@ -8,6 +8,7 @@ mod native;
 mod server;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chronodisk_guest::{FileSystem, RunOptions};
@@ -28,6 +29,8 @@ pub struct Caller {
     pub commit: Option<String>,
     /// Its command line.
     pub command_line: Vec<OsString>,
+    /// Its executable, which is also the program of all helper processes.
+    pub executable: PathBuf,
 }
 
 /// The user of a device.

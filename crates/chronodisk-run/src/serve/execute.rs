@@ -17,6 +17,7 @@ use super::shadow::{self, Target};
 use super::start::{attach, listen, server_options, start};
 use super::store;
 use crate::device::{self, Device};
+use crate::executed::Executed;
 use crate::failure::{Failure, status};
 use crate::folder::{RunDirectory, RunFolder};
 use crate::notes::note;
@@ -33,6 +34,7 @@ pub struct ServePlan<'a> {
     pub directory: RunDirectory,
     arguments: &'a ServeArguments,
     recorded: &'a RecordedOptions,
+    caller: Caller,
     started_at: String,
     device: Device,
     /// The real device, if one is shadowed.
@@ -49,21 +51,13 @@ pub enum ServeProgress<'a> {
     Ended,
 }
 
-/// A served device after its end.
-pub struct Served {
-    /// The result.
-    pub result: RunResult,
-    /// Exit status of the program, unless the server itself failed.
-    pub status: u8,
-    /// All failures, in the order of their occurrence.
-    pub failures: Vec<Failure>,
-    /// Whether the result is in its directory.
-    pub is_kept: bool,
-}
-
 impl<'a> ServePlan<'a> {
     /// Checks all options, and opens the real device if one is shadowed.
-    pub fn resolve(arguments: &'a ServeArguments, recorded: &'a RecordedOptions) -> Result<Self, Failure> {
+    pub fn resolve(
+        arguments: &'a ServeArguments,
+        recorded: &'a RecordedOptions,
+        caller: Caller,
+    ) -> Result<Self, Failure> {
         let started_at = now_rfc3339();
         before::check_exposure(arguments)?;
         let target = arguments.shadow.as_deref().map(|path| shadow::open(arguments, path)).transpose()?;
@@ -79,7 +73,7 @@ impl<'a> ServePlan<'a> {
         arguments.pidfile.as_deref().map_or(Ok(()), PidFile::expect_free)?;
         let options = server_options(arguments)?;
         before::ensure_descriptors(arguments.connections)?;
-        Ok(ServePlan { directory, arguments, recorded, started_at, device, target, options })
+        Ok(ServePlan { directory, arguments, recorded, caller, started_at, device, target, options })
     }
 }
 
@@ -87,10 +81,9 @@ impl<'a> ServePlan<'a> {
 /// With `figures`, `watch` sees some each second.
 pub fn serve(
     plan: ServePlan<'_>,
-    caller: &Caller,
     figures: bool,
     watch: &mut dyn FnMut(ServeProgress<'_>),
-) -> Result<Served, Failure> {
+) -> Result<Executed, Failure> {
     let ServePlan { directory, arguments, device, target, options, .. } = plan;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
@@ -104,7 +97,7 @@ pub fn serve(
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;
     let addresses = listen(arguments, &device, &mut server)?;
-    let attachment = attach(arguments, &device, &mut server)?;
+    let attachment = attach(arguments, &device, &mut server, &plan.caller.executable)?;
     let block_device = attachment.as_ref().map(|attachment| attachment.path().to_owned());
     let metrics = arguments.metrics.as_ref().map(|address| {
         let profile = device.name().to_owned();
@@ -153,7 +146,7 @@ pub fn serve(
         outcome: &outcome,
         ending,
     };
-    let mut result = serving.result(caller, plan.recorded, shadow);
+    let mut result = serving.result(&plan.caller, plan.recorded, shadow);
     result.started_at = plan.started_at;
     result.failure = waited.as_ref().err().map(Failure::to_string).or_else(|| server_failure(&outcome));
     result.ended_by = match (&result.failure, ending.by_signal) {
@@ -164,8 +157,10 @@ pub fn serve(
     let kept = directory.write_run(&result);
     drop(unused);
     let is_kept = kept.is_ok();
-    let failures = [waited.map(drop), logged, compared, kept].into_iter().filter_map(Result::err).collect();
-    Ok(Served { result, status: final_status(ending.status, &outcome), failures, is_kept })
+    let failures = [waited.map(drop), logged, compared, kept].into_iter().filter_map(Result::err);
+    let mut earlier_failures: Vec<Failure> = failures.collect();
+    let (status, failure) = (final_status(ending.status, &outcome), earlier_failures.pop());
+    Ok(Executed { result, status, failure, earlier_failures, command_began: true, is_kept })
 }
 
 /// Facts of a device that was served.

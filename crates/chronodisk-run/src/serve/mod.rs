@@ -11,4 +11,4 @@ mod start;
 mod store;
 
 pub use self::arguments::ServeArguments;
-pub use self::execute::{ServePlan, ServeProgress, Served, serve};
+pub use self::execute::{ServePlan, ServeProgress, serve};

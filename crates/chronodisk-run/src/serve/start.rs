@@ -1,5 +1,7 @@
 //! The server of a device, its listeners and its block device.
 
+use std::path::Path;
+
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
@@ -121,11 +123,12 @@ pub(super) fn attach(
     arguments: &ServeArguments,
     device: &Device,
     server: &mut Server,
+    executable: &Path,
 ) -> Result<Option<Attachment>, Failure> {
     let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let mut attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_failure)?;
+    let mut attachment = chronodisk_native::attach(server, info, file, "none", executable).map_err(native_failure)?;
     // A disk of this host, open by its users only.
     attachment.leave().map_err(native_failure)?;
     note(format_args!("block device: {}", settings_of(&attachment).line()));

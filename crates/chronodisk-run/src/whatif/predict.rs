@@ -1,7 +1,7 @@
 //! The runs from which run times are predicted.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use chronodisk_device::Speed;
@@ -138,8 +138,9 @@ pub struct Predicted {
     pub has_run: bool,
 }
 
-/// Runs the command in all the ways that the options ask for. No thread may exist yet.
-pub fn predict(arguments: &WhatIfArguments, command: &[OsString]) -> Result<Predicted, Failure> {
+/// Runs the command in all the ways that the options ask for. No thread may exist yet. `executable` is the program of
+/// the helper processes.
+pub fn predict(arguments: &WhatIfArguments, command: &[OsString], executable: &Path) -> Result<Predicted, Failure> {
     let factors = arguments.factors()?;
     let speed = arguments.on.device_speed.unwrap_or_default();
     let subject = match (&arguments.device, &arguments.on_path) {
@@ -152,11 +153,12 @@ pub fn predict(arguments: &WhatIfArguments, command: &[OsString]) -> Result<Pred
     let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let scope = CommandScope::make("whatif").map_err(native_failure)?;
+    let scope = CommandScope::make("whatif", executable).map_err(native_failure)?;
     scope.expect_watchable().map_err(native_failure)?;
     let mut runs = Runs {
         arguments,
         command,
+        executable,
         scope: &scope,
         interruption: &interruption,
         began: Instant::now(),
@@ -245,6 +247,7 @@ const THAW_COST_MAX: Nanos = Nanos::from_micros(100);
 struct Runs<'a> {
     arguments: &'a WhatIfArguments,
     command: &'a [OsString],
+    executable: &'a Path,
     scope: &'a CommandScope,
     interruption: &'a Interruption,
     began: Instant,
@@ -297,6 +300,7 @@ impl Runs<'_> {
             command: self.command,
             stdout_to_stderr: self.arguments.json,
             scope: self.scope,
+            executable: self.executable,
             interruption: self.interruption,
         };
         let ran = match subject {

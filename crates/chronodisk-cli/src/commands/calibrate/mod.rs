@@ -18,8 +18,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
 use crate::progress::Working;
+use crate::{output, version};
 
 /// Measures the cost of system calls in a guest against this host's
 ///
@@ -127,6 +127,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) ->
     let profile = chronodisk_run::device::find("null")?;
     let patience = Patience::default();
     Ok(RunOptions {
+        executable: version::executable(),
         devices: vec![DeviceOptions {
             speed: 1.0,
             model: ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() },

@@ -120,7 +120,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
 fn in_parallel(profiles: &[Profile], effort: Effort, threads: usize) -> Result<Vec<Check>, ProfileError> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
-    let done = output::Progress::new(profiles.len() as u64, "profiles");
+    let done = crate::progress::Progress::new(profiles.len() as u64, "profiles");
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, profiles.len().max(1)) {
             scope.spawn(|| {

@@ -110,7 +110,7 @@ fn beside(directory: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn fill(partial: &Path, trace: &CallTrace, found: &Groups, arguments: &Arguments) -> Result<(), Failure> {
-    let progress = output::Progress::new(arguments.count.into(), "draws");
+    let progress = crate::progress::Progress::new(arguments.count.into(), "draws");
     for number in 0..arguments.count {
         let which = Draw { seed: arguments.seed, number: number.into(), jitter: arguments.jitter };
         let drawn = draw(trace, found, which)

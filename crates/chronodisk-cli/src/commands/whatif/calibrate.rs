@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
+use crate::{output, version};
 
 const SCHEMA: &str = "chronodisk.whatif-calibration/1";
 const SIZES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20];
@@ -145,7 +145,8 @@ impl Arguments {
         let size_bytes = info.capacity_sectors * SECTOR_BYTES;
         let file = FuseFile::of(info);
         let may_write = !file.read_only;
-        let attached = native::attach(&mut server, info, file, &on.scheduler).map_err(native_failure);
+        let attached =
+            native::attach(&mut server, info, file, &on.scheduler, &version::executable()).map_err(native_failure);
         let measured =
             attached.and_then(|attachment| self.measure(attachment.path(), size_bytes, may_write, calibration));
         let outcome = server.stop();
@@ -182,7 +183,7 @@ impl Arguments {
             count: (PART_BYTES >> 20) as u32,
             seed: self.seed,
         };
-        fill.measure().map_err(native_failure)?;
+        fill.measure(&version::executable()).map_err(native_failure)?;
         self.measure(&file_path, PART_BYTES, true, calibration)
     }
 
@@ -190,13 +191,13 @@ impl Arguments {
         let directions: &[bool] = if may_write { &[false, true] } else { &[false] };
         let kinds = directions.iter().flat_map(|writes| [false, true].map(|random| (*writes, random)));
         let kinds: Vec<_> = kinds.flat_map(|(writes, random)| SIZES.map(|bytes| (writes, random, bytes))).collect();
-        let progress = output::Progress::new(kinds.len() as u64, "kinds of requests");
+        let progress = crate::progress::Progress::new(kinds.len() as u64, "kinds of requests");
         for (writes, random, request_bytes) in kinds {
             let size_bytes = size.min(PART_BYTES);
             if request_bytes <= size_bytes {
                 let (path, count, seed) = (path.to_owned(), self.requests, self.seed);
                 let requests = Requests { path, size_bytes, request_bytes, writes, random, count, seed };
-                to.rows.push(Row::of(&requests, &requests.measure().map_err(native_failure)?));
+                to.rows.push(Row::of(&requests, &requests.measure(&version::executable()).map_err(native_failure)?));
             }
             progress.advance(1);
         }
