@@ -23,7 +23,7 @@ pub mod status {
 static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
 
 /// From now on a defect of Chronodisk's has the status that no CMD has.
-pub fn command_began() {
+pub(crate) fn command_began() {
     COMMAND_BEGAN.store(true, Ordering::Relaxed);
 }
 
