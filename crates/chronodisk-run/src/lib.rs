@@ -32,9 +32,9 @@ mod whatif;
 pub use arguments::{Elsewhere, LabelArguments, Reps, SquashArguments, model_lost};
 pub use executed::Executed;
 pub use failure::{Failure, Place, status, status_of_defect};
-pub use folder::{Head, KeptRun, LAST, Repetition, Replayable, RunDirectory, RunFolder};
+pub use folder::{FreshDirectory, Head, KeptRun, LAST, Repetition, Replayable, RunDirectory, RunFolder};
 pub use guest::{Draws, GuestArguments, Progress, RecordedCalls, RunPlan, Work, execute, guest_failure, snapshot};
-pub use native::{DeviceArguments, NativeArguments, NativePlan, execute_native, native_failure, serve_native};
+pub use native::{DeviceArguments, NativeArguments, NativePlan, execute_native, native_failure};
 pub use notes::show_notes_with;
 pub use place::expect_place;
 pub use recorded::{RecordedOption, RecordedOptions};
@@ -43,4 +43,7 @@ pub use serve::{ServeArguments, ServePlan, ServeProgress, serve};
 pub use signals::{EndFlag, EndSignals, Keyboard};
 pub use suggest::nearest;
 pub use times::now_rfc3339;
-pub use whatif::{Factor, Predicted, Suspend, WhatIf, WhatIfArguments, host_load, predict};
+pub use whatif::{
+    Factor, Measuring, Predicted, RequestTimes, RequestTimesArguments, Suspend, WhatIf, WhatIfArguments,
+    measure_requests, predict,
+};

@@ -13,7 +13,7 @@ use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{Elsewhere, EndFlag, EndSignals, RunDirectory, RunFolder, model_lost, quantity};
+use chronodisk_run::{Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory, RunFolder, model_lost, quantity};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -267,18 +267,17 @@ struct Simulated {
 
 /// The log of the requests, which is there with the result or not at all.
 struct Log {
-    writer: Option<LogWriter>,
+    writer: LogWriter,
     waiting: Vec<RequestRecord>,
-    /// The directory, if nothing was there before.
-    fresh: Option<PathBuf>,
+    /// Dropped after the log. Leaves nothing of a simulation that failed.
+    _directory: FreshDirectory,
 }
 
 impl Log {
     fn create(directory: &RunDirectory) -> Result<Self, Failure> {
-        let fresh = (!directory.path().exists()).then(|| directory.path().to_owned());
-        directory.make()?;
+        let fresh = directory.make_fresh()?;
         let writer = LogWriter::create(&directory.simulation_log()).map_err(Failure::host)?;
-        Ok(Log { writer: Some(writer), waiting: Vec::with_capacity(PROGRESS_EVERY as usize), fresh })
+        Ok(Log { writer, waiting: Vec::with_capacity(PROGRESS_EVERY as usize), _directory: fresh })
     }
 
     fn add(&mut self, record: &RequestRecord) -> Result<(), Failure> {
@@ -287,30 +286,14 @@ impl Log {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.append(&self.waiting).map_err(Failure::host)?;
+        self.writer.append(&self.waiting).map_err(Failure::host)?;
         self.waiting.clear();
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), Failure> {
         self.write()?;
-        if let Some(writer) = self.writer.take() {
-            writer.finish().map_err(Failure::host)?;
-        }
-        self.fresh = None;
-        Ok(())
-    }
-}
-
-impl Drop for Log {
-    /// Leaves nothing of a simulation that failed.
-    fn drop(&mut self) {
-        drop(self.writer.take());
-        if let Some(directory) = &self.fresh {
-            // Another program's file in the directory stays, and so does the directory.
-            let _ = std::fs::remove_dir(directory);
-        }
+        self.writer.finish().map_err(Failure::host)
     }
 }
 

@@ -75,6 +75,13 @@ impl RunDirectory {
         Ok(())
     }
 
+    /// Makes the directory. Dropping the value removes it again if it is new and empty.
+    pub fn make_fresh(&self) -> Result<FreshDirectory, Failure> {
+        let is_new = !self.0.exists();
+        self.make()?;
+        Ok(FreshDirectory(is_new.then(|| self.0.clone())))
+    }
+
     /// Locks the directory until this process ends. A file system without locks is no reason to fail the run.
     fn claim(&self) {
         static CLAIMED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
@@ -267,6 +274,19 @@ impl RunDirectory {
             |rep: &RepResult| Repetition { log_file: rep.log_file.clone(), end: Some(rep.end_ns), seed: rep.seed };
         let repetitions = run.reps.iter().map(repetition).collect();
         Ok(Replayable { repetitions, devices: [vec![run.device], run.further_devices].concat() })
+    }
+}
+
+/// A directory that is removed when this value is dropped, unless it has files or existed before.
+#[derive(Debug)]
+pub struct FreshDirectory(Option<PathBuf>);
+
+impl Drop for FreshDirectory {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // It fails, as it should, where something is in it.
+            let _ = fs::remove_dir(path);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::suggest;
 use crate::times::unix_seconds;
 
-pub use self::directory::{Repetition, Replayable, RunDirectory};
+pub use self::directory::{FreshDirectory, Repetition, Replayable, RunDirectory};
 pub use self::kept::{Head, KeptRun};
 pub use self::new_files::NewFiles;
 

@@ -15,7 +15,7 @@ use crate::arguments::{LabelArguments, Reps};
 use crate::device::Device;
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
-use crate::folder::{RunDirectory, RunFolder};
+use crate::folder::{FreshDirectory, RunDirectory, RunFolder};
 use crate::notes::note;
 use crate::recorded::RecordedOptions;
 use crate::recording::Gathered;
@@ -221,16 +221,15 @@ impl Run<'_> {
 /// The log of a repetition, which is removed again if the command does not begin.
 struct NewLog {
     path: PathBuf,
-    /// The directory, if nothing else is in it.
-    fresh: Option<PathBuf>,
     is_kept: bool,
+    /// Dropped after the log.
+    _directory: FreshDirectory,
 }
 
 impl NewLog {
     fn make(directory: &RunDirectory, index: u32) -> Result<Self, Failure> {
-        let fresh = (!directory.path().exists()).then(|| directory.path().to_owned());
-        directory.make()?;
-        Ok(NewLog { path: directory.log(index), fresh, is_kept: false })
+        let fresh = directory.make_fresh()?;
+        Ok(NewLog { path: directory.log(index), is_kept: false, _directory: fresh })
     }
 
     fn keep(mut self) -> PathBuf {
@@ -243,7 +242,6 @@ impl Drop for NewLog {
     fn drop(&mut self) {
         if !self.is_kept {
             let _ = std::fs::remove_file(&self.path);
-            let _ = self.fresh.as_deref().map(std::fs::remove_dir);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! A served device from its options to its result.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chronodisk_engine::ending::Offspring;
 use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
@@ -90,7 +89,7 @@ pub fn serve(
     // Before any thread exists, so that none of them takes the signal.
     let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
     // Declared before what writes into it, and so dropped after that.
-    let unused = FreshDirectory::make(&directory)?;
+    let unused = directory.make_fresh()?;
     let new_store = NewStore::of(arguments);
     let (mut server, overflow) = start(arguments, &device, target, options)?;
     let gathered = Gathered::new(&directory.log(0))?;
@@ -213,26 +212,6 @@ fn announce(arguments: &ServeArguments, addresses: &[Address]) {
     nbd.for_each(|address| note(format_args!("serving at {}", arguments.nbd_uri(address))));
     if let Some(path) = &arguments.vhost_user {
         note(format_args!("serving vhost-user-blk at {}", path.display()));
-    }
-}
-
-/// The run's directory, which is removed again if nothing comes into it.
-struct FreshDirectory(Option<PathBuf>);
-
-impl FreshDirectory {
-    fn make(directory: &RunDirectory) -> Result<Self, Failure> {
-        let fresh = !directory.path().exists();
-        directory.make()?;
-        Ok(FreshDirectory(fresh.then(|| directory.path().to_owned())))
-    }
-}
-
-impl Drop for FreshDirectory {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            // It fails, as it should, where something is in it.
-            let _ = fs::remove_dir(path);
-        }
     }
 }
 
