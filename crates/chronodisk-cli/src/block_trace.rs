@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use chronodisk_run::{RunFolder, quantity};
 use chronodisk_sweep::{BlockTrace, Placement};
 use chronodisk_trace::block::Format;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::{quantity, runs, stored};
 
 /// How a trace is read.
 #[derive(Clone, Debug, Default, Args)]
@@ -111,5 +111,5 @@ fn path_of(name: &str) -> Result<PathBuf, Failure> {
     if direct.exists() && !direct.is_dir() {
         return Ok(direct);
     }
-    stored::log_of(&runs::find(name)?)
+    RunFolder::find(name)?.only_log()
 }

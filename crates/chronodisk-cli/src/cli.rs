@@ -1,5 +1,6 @@
 //! The command line: one variant per command, each with its flags in its own module.
 
+use chronodisk_run::RecordedOptions;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
@@ -7,7 +8,6 @@ use crate::commands::{
     report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify, whatif,
 };
 use crate::failure::Outcome;
-use crate::options::CommandOptions;
 use crate::{completion, version};
 
 /// Runs real programs on emulated storage devices with accurate timing.
@@ -65,7 +65,7 @@ pub fn command() -> clap::Command {
 
 impl Cli {
     /// Executes the command; one that keeps a result records its `options`.
-    pub fn execute(self, options: CommandOptions) -> Outcome {
+    pub fn execute(self, options: RecordedOptions) -> Outcome {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, options),
             Command::Mount(arguments) => mount::execute(arguments, options),

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use chronodisk_device::Profile;
+use chronodisk_run::{KeptRun, LAST, RunFolder};
 use clap::Command;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
-
-use crate::{kept, runs};
 
 /// Adds the completers to every command below `command`, by the names of their arguments.
 pub fn with_completers(command: Command) -> Command {
@@ -37,9 +36,9 @@ fn profiles(begun: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Names and ids of the kept runs, newest first, and directories.
 fn run_names(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let kept = runs::folder().map(|folder| kept::list(&folder)).unwrap_or_default();
-    let last = (!kept.is_empty()).then(|| CompletionCandidate::new(runs::LAST));
-    let about = |kept: &kept::Kept| kept.head.as_ref().map(|head| head.command.join(" ").into());
+    let kept = RunFolder::of_user().map(|folder| folder.runs()).unwrap_or_default();
+    let last = (!kept.is_empty()).then(|| CompletionCandidate::new(LAST));
+    let about = |kept: &KeptRun| kept.head.as_ref().map(|head| head.command.join(" ").into());
     let mut names = BTreeMap::new();
     for kept in &kept {
         names.extend(kept.labels().name.map(|name| (name, about(kept))));
@@ -50,7 +49,7 @@ fn run_names(begun: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn tags() -> Vec<CompletionCandidate> {
-    let kept = runs::folder().map(|folder| kept::list(&folder)).unwrap_or_default();
+    let kept = RunFolder::of_user().map(|folder| folder.runs()).unwrap_or_default();
     let tags: std::collections::BTreeSet<String> = kept.iter().flat_map(|kept| kept.labels().tags).collect();
     tags.into_iter().map(CompletionCandidate::new).collect()
 }

@@ -1,149 +1,47 @@
-//! Messages and exit statuses of failures.
+//! Failures as the terminal shows them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use chronodisk_store::StoreError;
-use miette::{Diagnostic, LabeledSpan, SourceCode};
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-/// Exit statuses of the command itself; `run -- CMD` passes CMD's own.
-pub mod status {
-    /// All went well.
-    pub const FINE: u8 = 0;
-    /// A check that was asked for did not hold.
-    pub const CHECK_FAILED: u8 = 1;
-    /// Wrong usage or configuration.
-    pub const USAGE: u8 = 2;
-    /// This host lacks something.
-    pub const HOST_LACKS: u8 = 3;
-    /// Chronodisk itself failed after CMD had started, whose own status is anything else.
-    pub const OWN_FAILURE: u8 = 125;
-}
-
-static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
-
-/// From now on a defect of Chronodisk's has the status that no CMD has.
-pub fn command_began() {
-    COMMAND_BEGAN.store(true, Ordering::Relaxed);
-}
-
-/// The exit status after a panic.
-pub fn status_of_defect() -> u8 {
-    if COMMAND_BEGAN.load(Ordering::Relaxed) { status::OWN_FAILURE } else { status::HOST_LACKS }
-}
-
-/// A failure: a sentence for the user, advice, and the exit status.
-///
-/// miette renders it on standard error; for a mistake in a file, with the line and a mark under the place.
-#[derive(Debug)]
-pub struct Failure(Box<Parts>);
-
-/// Apart, so that a result that may be a failure stays small.
-#[derive(Debug)]
-struct Parts {
-    status: u8,
-    message: String,
-    help: Option<String>,
-    place: Option<SourceSpan>,
-}
-
-/// Where in a file the mistake is.
-#[derive(Debug)]
-struct SourceSpan {
-    source: miette::NamedSource<String>,
-    span: std::ops::Range<usize>,
-    label: String,
-}
+pub use chronodisk_run::{Failure, status};
 
 /// Result of every command: the exit status, or the failure.
 pub type Outcome = Result<u8, Failure>;
 
-impl Failure {
-    /// Wrong usage or configuration.
-    pub fn usage(message: impl fmt::Display) -> Self {
-        Failure::new(status::USAGE, message)
-    }
+/// A failure as miette renders it: for a mistake in a file, with the line and a mark under the place.
+#[derive(Debug)]
+pub struct Rendered {
+    failure: Failure,
+    source: Option<NamedSource<String>>,
+}
 
-    /// This host lacks something, or the operating system refused something.
-    pub fn host(message: impl fmt::Display) -> Self {
-        Failure::new(status::HOST_LACKS, message)
-    }
-
-    fn new(status: u8, message: impl fmt::Display) -> Self {
-        Failure(Box::new(Parts { status, message: message.to_string(), help: None, place: None }))
-    }
-
-    /// Adds advice.
-    #[must_use]
-    pub fn help(mut self, help: impl fmt::Display) -> Self {
-        self.0.help = Some(help.to_string());
-        self
-    }
-
-    /// The same after CMD has started: its status is no mistake of the user's any more.
-    #[must_use]
-    pub fn after_start(mut self) -> Self {
-        self.0.status = status::OWN_FAILURE;
-        self
-    }
-
-    /// Shows the place in `text`, the contents of `file`, that `span` (in bytes) names.
-    #[must_use]
-    pub fn place(mut self, file: &str, text: &str, span: std::ops::Range<usize>, label: impl fmt::Display) -> Self {
-        let span = span.start.min(text.len())..span.end.min(text.len());
-        self.0.place = Some(SourceSpan {
-            source: miette::NamedSource::new(file, text.to_owned()),
-            span,
-            label: label.to_string(),
-        });
-        self
-    }
-
-    /// The exit status that goes with it.
-    pub fn status(&self) -> u8 {
-        self.0.status
+impl From<Failure> for Rendered {
+    fn from(failure: Failure) -> Self {
+        let source = failure.place().map(|place| NamedSource::new(&place.file, place.text.clone()));
+        Rendered { failure, source }
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Io { .. } => Failure::host(error),
-            error => Failure::usage(error),
-        }
-    }
-}
-
-impl From<chronodisk_sweep::SweepError> for Failure {
-    fn from(error: chronodisk_sweep::SweepError) -> Self {
-        use chronodisk_sweep::SweepError;
-        match error {
-            SweepError::Usage(message) => Failure::usage(message),
-            SweepError::Advised { message, help } => Failure::usage(message).help(help),
-            SweepError::Host(message) => Failure::host(message),
-        }
-    }
-}
-
-impl fmt::Display for Failure {
+impl fmt::Display for Rendered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        self.failure.fmt(f)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for Rendered {}
 
-impl Diagnostic for Failure {
+impl Diagnostic for Rendered {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.failure.advice().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.0.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+        self.source.as_ref().map(|source| source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let place = self.0.place.as_ref()?;
+        let place = self.failure.place()?;
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some(place.label.clone()), place.span.clone()))))
     }
 }

@@ -6,31 +6,12 @@ mod block_trace;
 mod cli;
 mod commands;
 mod completion;
-mod device;
-mod draws;
-mod elsewhere;
-mod ending_signals;
 mod failure;
-mod http;
-mod kept;
-mod labels;
-mod memory;
-mod native_result;
-mod native_run;
 mod options;
 mod output;
 mod progress;
-mod quantity;
-mod reps;
-mod run_result;
-mod run_stores;
-mod runs;
-mod snapshot;
-mod squash;
+mod run_choice;
 mod status_line;
-mod stored;
-mod suggest;
-mod surroundings;
 mod version;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -64,10 +45,11 @@ fn main() -> ExitCode {
     // A shell asks for completions by a variable; this ends the process then.
     CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     output::set_up_rendering();
+    chronodisk_run::show_notes_with(|text| output::note(text));
     // clap ends with status 2 on wrong usage by itself.
     let command = cli::command();
     let matches = command.clone().get_matches();
-    let options = options::CommandOptions::innermost(&command, &matches);
+    let options = options::recorded_options(&command, &matches);
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A panic prints its place by itself; its status is that of any other own failure.
     let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));
@@ -78,6 +60,6 @@ fn main() -> ExitCode {
             output::failure(failure);
             ExitCode::from(status)
         }
-        Err(_) => ExitCode::from(failure::status_of_defect()),
+        Err(_) => ExitCode::from(chronodisk_run::status_of_defect()),
     }
 }

@@ -5,79 +5,26 @@
 //! values are as typed.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use chronodisk_device::Speed;
+use chronodisk_run::{RecordedOption, RecordedOptions, Reps};
 use chronodisk_sim::Nanos;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::{Value, json};
 
-use crate::reps::Reps;
-
-/// All options of one command.
-#[derive(Clone, Debug, Default)]
-pub struct CommandOptions {
-    /// By flag, without the leading hyphens.
-    flags: BTreeMap<String, Flag>,
-    given: BTreeSet<String>,
-}
-
-#[derive(Clone, Debug)]
-struct Flag {
-    recorded_name: String,
-    value: Value,
-}
-
-impl CommandOptions {
-    /// The options of the innermost command of `matches`, such as `replay` of `chronodisk trace replay`.
-    pub fn innermost(command: &clap::Command, matches: &ArgMatches) -> CommandOptions {
-        match matches.subcommand() {
-            Some((name, matches)) => {
-                let command = command.find_subcommand(name).expect("the parser found it");
-                CommandOptions::innermost(command, matches)
-            }
-            None => CommandOptions::of(command, matches),
-        }
+/// The options of the innermost command of `matches`, such as `replay` of `chronodisk trace replay`.
+pub fn recorded_options(command: &clap::Command, matches: &ArgMatches) -> RecordedOptions {
+    if let Some((name, matches)) = matches.subcommand() {
+        return recorded_options(command.find_subcommand(name).expect("the parser found it"), matches);
     }
-
-    fn of(command: &clap::Command, matches: &ArgMatches) -> CommandOptions {
-        let mut options = CommandOptions::default();
-        for (flag, arg) in recorded_flags(command) {
-            let recorded = Flag { recorded_name: recorded_name(flag, arg), value: recorded_value(arg, matches) };
-            options.flags.insert(flag.to_owned(), recorded);
-            if matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
-                options.given.insert(flag.to_owned());
-            }
-        }
-        options
-    }
-
-    /// Whether the user typed `flag`, such as `device-speed`.
-    pub fn is_given(&self, flag: &str) -> bool {
-        self.given.contains(flag)
-    }
-
-    /// Records the value that took effect for a flag whose default depends on other flags or on the host.
-    pub fn took_effect(&mut self, flag: &str, value: Value) {
-        self.flags.get_mut(flag).expect("a flag of the command").value = value;
-    }
-
-    /// All options by recorded name, with their defaults; null where there is neither a value nor a default.
-    pub fn all(&self) -> BTreeMap<String, Value> {
-        self.recorded(|_| true)
-    }
-
-    /// The options that the user typed, by recorded name.
-    pub fn given(&self) -> BTreeMap<String, Value> {
-        self.recorded(|flag| self.is_given(flag))
-    }
-
-    fn recorded(&self, accept: impl Fn(&str) -> bool) -> BTreeMap<String, Value> {
-        let accepted = self.flags.iter().filter(|(name, _)| accept(name));
-        accepted.map(|(_, flag)| (flag.recorded_name.clone(), flag.value.clone())).collect()
-    }
+    let record = |(flag, arg): (&str, &Arg)| {
+        let given = matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let option = RecordedOption { name: recorded_name(flag, arg), value: recorded_value(arg, matches), given };
+        (flag.to_owned(), option)
+    };
+    recorded_flags(command).map(record).collect()
 }
 
 /// Every flag of a command except help flags. CMD is no flag: a result has it as `command`.
@@ -182,6 +129,8 @@ fn typed<T: Clone + Send + Sync + 'static>(id: &str, matches: &ArgMatches, recor
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -255,7 +204,7 @@ mod tests {
                 let tried = COMPANIONS.map(|companions| command.clone().try_get_matches_from(line(companions)));
                 let matches = tried.into_iter().find_map(Result::ok);
                 let matches = matches.unwrap_or_else(|| panic!("no companions make a line: {:?}", line(&[])));
-                let options = CommandOptions::innermost(&command, &matches);
+                let options = recorded_options(&command, &matches);
                 assert!(options.is_given(flag), "{name} --{flag}");
                 let recorded = &options.given()[&recorded_name(flag, arg)];
                 let several = json!([expected]);
@@ -270,7 +219,7 @@ mod tests {
         let command = Cli::command();
         let line = ["chronodisk", "run", "-d", "null", "--capacity", "1GiB", "--", "true"];
         let matches = command.clone().try_get_matches_from(line).unwrap();
-        let mut options = CommandOptions::innermost(&command, &matches);
+        let mut options = recorded_options(&command, &matches);
         assert_eq!(options.all()["fs"], "ext4");
         assert_eq!(options.all()["memory_bytes"], 512 << 20);
         assert_eq!(options.all()["kernel"], Value::Null);

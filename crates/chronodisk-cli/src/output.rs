@@ -1,14 +1,14 @@
 //! The two streams: data on standard output, words for people on standard error.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
 use chronodisk_report::{RunResult, render_run_summary};
 use miette::{GraphicalTheme, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
 
-use crate::failure::Failure;
-pub use crate::progress::Progress;
+use crate::failure::{Failure, Rendered};
+
+pub use chronodisk_run::expect_place;
 
 /// Writes data to standard output; a reader that has gone away (`| head`) is no failure.
 pub fn data(text: &str) -> Result<(), Failure> {
@@ -67,26 +67,9 @@ pub fn shortened(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// Refuses a place where no file can be made, as far as that can be told before the work whose result goes there.
-pub fn expect_place(file: &Path) -> Result<(), Failure> {
-    let shown = file.display();
-    if file.is_dir() {
-        return Err(Failure::usage(format!("{shown} is a directory; expected the name of a file")));
-    }
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(Failure::usage(format!(
-            "{shown} can't be written: the directory {} does not exist",
-            folder.display()
-        )));
-    }
-    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
-        .map_err(|error| Failure::host(format!("{shown} can't be written: {}: {error}", folder.display())))
-}
-
 /// Renders a failure on standard error.
 pub fn failure(failure: Failure) {
-    let rendered = format!("{:?}", miette::Report::new(failure));
+    let rendered = format!("{:?}", miette::Report::new(Rendered::from(failure)));
     // Like clap's own errors, without the space that miette leaves around a report.
     note(rendered.trim());
 }

@@ -65,20 +65,6 @@ fn draw(bar: &ProgressBar) {
     }
 }
 
-/// How long `left` further runs take if they take as long as the `done` ones did, for the end of a line of progress.
-/// Nothing before the first has ended.
-pub fn time_left(elapsed: Duration, done: u32, left: u32) -> String {
-    if done == 0 || left == 0 {
-        return String::new();
-    }
-    let seconds = (elapsed.as_secs_f64() / f64::from(done) * f64::from(left)).ceil();
-    match seconds {
-        ..120.0 => format!(", about {seconds:.0} s left"),
-        ..7_200.0 => format!(", about {:.0} min left", seconds / 60.0),
-        _ => format!(", about {:.1} h left", seconds / 3_600.0),
-    }
-}
-
 /// A line every ten seconds that says what is being done, and for how long. It ends with this value.
 pub struct Heartbeat {
     ended: Arc<(Mutex<bool>, Condvar)>,
@@ -153,16 +139,6 @@ impl Working {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-
-    #[test]
-    fn the_time_left_follows_from_the_runs_that_have_ended() {
-        let left = |seconds, done, left| time_left(Duration::from_secs(seconds), done, left);
-        assert_eq!(left(0, 0, 12), "");
-        assert_eq!(left(10, 1, 11), ", about 110 s left");
-        assert_eq!(left(100, 2, 10), ", about 8 min left");
-        assert_eq!(left(3_600, 1, 3), ", about 3.0 h left");
-        assert_eq!(left(100, 12, 0), "");
-    }
 
     #[test]
     fn a_heartbeat_tells_what_is_done_until_it_is_dropped() {

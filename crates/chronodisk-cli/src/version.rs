@@ -1,11 +1,25 @@
 //! Version and commit of the command.
 
+use std::path::PathBuf;
+
+use chronodisk_run::Caller;
+
 /// Commit of the checkout that the command was built from; empty if it was none.
 const COMMIT: &str = env!("CHRONODISK_COMMIT");
 
 /// The commit, if the command was built from a checkout.
 pub fn commit() -> Option<String> {
     (!COMMIT.is_empty()).then(|| COMMIT.to_owned())
+}
+
+/// This program, as results name it.
+pub fn caller() -> Caller {
+    Caller { commit: commit(), command_line: std::env::args_os().collect(), executable: executable() }
+}
+
+/// This executable, which is also the program of all helper processes.
+pub fn executable() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
 }
 
 /// Output of `--version` after the command's name.

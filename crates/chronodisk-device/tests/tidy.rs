@@ -126,10 +126,10 @@ const HOST_FILES: [&str; 3] = ["\"/proc", "\"/sys", "\"/etc/os-release\""];
 /// Sources that read other files of the host's own as a whole, with the reason and the number of places.
 const OWN_READS: [(&str, usize, &str); 26] = [
     ("sim/src/text.rs", 1, "the reading function itself"),
-    ("cli/src/surroundings.rs", 1, "the list of packages of the system"),
-    ("cli/src/snapshot.rs", 1, "at most 68 KiB by `take`"),
-    ("cli/src/memory.rs", 1, "a file of /sys"),
-    ("cli/src/commands/serve/ending.rs", 1, "a file of /sys"),
+    ("run/src/guest/surroundings.rs", 1, "the list of packages of the system"),
+    ("run/src/guest/snapshot.rs", 1, "at most 68 KiB by `take`"),
+    ("run/src/memory.rs", 1, "a file of /sys"),
+    ("run/src/serve/ending.rs", 1, "a file of /sys"),
     ("guest/src/init.rs", 1, "the command of the run, which its launcher writes"),
     ("guest/src/root.rs", 1, "at most a head by `take`"),
     ("guest/src/generic_code.rs", 2, "files of /proc and /sys"),

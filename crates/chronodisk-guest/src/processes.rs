@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -56,8 +57,7 @@ impl Backend {
         signals: &Signals,
     ) -> Result<Self, RunError> {
         let (mut control, theirs) = UnixStream::pair().doing("making a socket pair")?;
-        let executable = std::env::current_exe().doing("finding this executable")?;
-        let mut command = Command::new(executable);
+        let mut command = Command::new(&options.executable);
         command.arg("guest-backend").stdin(Stdio::null()).stdout(Stdio::null());
         own_process_group(&mut command);
         let mut bequest = vec![
@@ -283,7 +283,7 @@ impl Guest {
             (also_theirs.into(), descriptors::SERIAL_OUT),
             (console_writer.into(), descriptors::CONSOLE),
             (library, descriptors::CLOCK_LIBRARY),
-            (own_executable().doing("finding this executable")?, descriptors::EXECUTABLE),
+            (path_of(&options.executable).doing("finding this executable")?, descriptors::EXECUTABLE),
         ];
         bequest.extend(by_device(vhost));
         let needs = Needs { reads_programs: feed.is_some() || recording.is_some(), writes_programs: feed.is_some() };
@@ -299,7 +299,7 @@ impl Guest {
         place_by_no_chance(&mut command);
         let confinement = (!options.host_writes).then(|| confinement::confine(&mut command, needs)).transpose();
         let confinement = confinement.doing("confining the guest")?;
-        let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
+        let mut sweeper = Sweeper::start(&options.executable).doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
         drop(command);
@@ -361,9 +361,9 @@ impl Drop for Guest {
     }
 }
 
-/// A descriptor of this executable that serves for nothing but its name.
-fn own_executable() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+/// A descriptor of the executable that serves for nothing but its name.
+fn path_of(executable: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(executable, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Gives the guest's kernel the same addresses in each run.

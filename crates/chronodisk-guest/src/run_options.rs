@@ -20,6 +20,9 @@ use crate::time::GuestTime;
 /// Command and devices of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
+    /// The program of the helper processes and of the guest's first process. It calls [`guest_init`](crate::guest_init)
+    /// and the other entry points for the words by which it is started.
+    pub executable: PathBuf,
     /// The devices, at least one, in the order of the guest's names for them: /dev/vda, /dev/vdb and on.
     pub devices: Vec<DeviceOptions>,
     /// How long a model that is elsewhere may take to answer.

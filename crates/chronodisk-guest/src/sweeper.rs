@@ -30,8 +30,8 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Starts one that has nothing to sweep yet.
-    pub fn start() -> io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+    pub fn start(program: &Path) -> io::Result<Self> {
+        let mut command = Command::new(program);
         command.arg("guest-sweeper").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // The terminal's Ctrl-C is not for it.
         own_process_group(&mut command);

@@ -7,7 +7,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use rustix::fs::{Mode, OFlags};
@@ -59,6 +59,8 @@ enum Reply {
 /// The attacher as its starter holds it; the block device goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attacher {
+    /// The program of this process.
+    executable: PathBuf,
     child: Child,
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
@@ -69,16 +71,21 @@ pub(crate) struct Attacher {
 
 impl Attacher {
     /// Starts one that makes a block device of `mounted`, a mount whose root is the device's file.
-    pub fn start(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(Self, PathBuf, QueueSettings), NativeError> {
+    pub fn start(
+        executable: &Path,
+        mounted: BorrowedFd<'_>,
+        spec: &Spec,
+    ) -> Result<(Self, PathBuf, QueueSettings), NativeError> {
         const DOING: &str = "starting the process that makes the block device";
-        let mut command = Command::new(std::env::current_exe().doing(DOING)?);
+        let mut command = Command::new(executable);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         bequeath(&mut command, mounted).doing(DOING)?;
         let mut child = command.spawn().doing(DOING)?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
         let requests = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut attacher = Attacher { child, requests, replies, pidfd, device: None };
+        let mut attacher =
+            Attacher { executable: executable.to_owned(), child, requests, replies, pidfd, device: None };
         match attacher.ask(spec)? {
             Reply::Attached { path, settings } => {
                 attacher.device = Some(path.clone());
@@ -127,7 +134,7 @@ impl Drop for Attacher {
             && !ended.is_ok_and(|status| status.success())
         {
             // It was killed. The device's server does not even open the device.
-            let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+            let mut command = Command::new(&self.executable);
             command.args([WORD, DETACH]).arg(device).arg(std::process::id().to_string());
             let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         }

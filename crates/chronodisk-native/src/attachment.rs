@@ -54,7 +54,8 @@ impl Disconnector {
 
 /// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
 ///
-/// `file` is the device as FUSE has it, `scheduler` the I/O scheduler of the block device.
+/// `file` is the device as FUSE has it, `scheduler` the I/O scheduler of the block device. `executable` is the program
+/// of the process that keeps it, which calls [`native_attacher`](crate::native_attacher).
 ///
 /// # Errors
 /// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the
@@ -64,6 +65,7 @@ pub fn attach(
     info: &DeviceInfo,
     file: FuseFile,
     scheduler: &str,
+    executable: &Path,
 ) -> Result<Attachment, NativeError> {
     let fuse = open_fuse()?;
     let mounted = mount_nowhere(fuse.as_fd())?;
@@ -85,7 +87,7 @@ pub fn attach(
             discard: file.discard,
         },
     };
-    let (attacher, path, settings) = Attacher::start(mounted.as_fd(), &spec)?;
+    let (attacher, path, settings) = Attacher::start(executable, mounted.as_fd(), &spec)?;
     // Without it requests are only later.
     Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok(), disconnector })
 }

@@ -40,13 +40,13 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Issues the requests, and returns their times.
+    /// Issues the requests from a process of `executable`, which calls
+    /// [`native_calibrator`](crate::native_calibrator), and returns their times.
     ///
     /// # Errors
     /// The host's error.
-    pub fn measure(&self) -> Result<Vec<Nanos>, NativeError> {
+    pub fn measure(&self, executable: &Path) -> Result<Vec<Nanos>, NativeError> {
         let doing = format!("measuring {}", self.path.display());
-        let executable = std::env::current_exe().doing(doing.clone())?;
         let spec = serde_json::to_string(self).map_err(io::Error::from).doing(doing.clone())?;
         let output = Command::new(executable)
             .args([WORD, &spec])

@@ -1,6 +1,7 @@
 //! Where a command runs.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -23,12 +24,12 @@ impl CommandScope {
     /// Makes one. Mounts of this host appear in the namespace, too; mounts made in it appear nowhere else.
     ///
     /// The process must have one thread: others would stay in their namespace. The cgroup's name is
-    /// `chronodisk-PURPOSE.PID`.
+    /// `chronodisk-PURPOSE.PID`. The watchdog is `executable`, which calls [`native_watchdog`](crate::native_watchdog).
     ///
     /// # Errors
     /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses another step.
     #[allow(unsafe_code)]
-    pub fn make(purpose: &str) -> Result<Self, NativeError> {
+    pub fn make(purpose: &str, executable: &Path) -> Result<Self, NativeError> {
         let parent = Parent::find(purpose)?;
         const DOING: &str = "making a mount namespace";
         // SAFETY: the descriptors of this process stay as they are; only its mounts become its own.
@@ -37,7 +38,7 @@ impl CommandScope {
         mount_change("/", downstream).doing(DOING)?;
         // Inside the namespace, which so outlives this process: the last process in it unmounts the file systems, and
         // would wait for the device that it serves itself.
-        let watchdog = Watchdog::start(&parent)?;
+        let watchdog = Watchdog::start(&parent, executable)?;
         let cgroup = parent.make()?;
         Ok(CommandScope { watchdog, cgroup })
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,9 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// Starts one for the future cgroup of `parent`, so that the cgroup is removed in any case.
-    pub fn start(parent: &Parent) -> Result<Self, NativeError> {
+    pub fn start(parent: &Parent, executable: &Path) -> Result<Self, NativeError> {
         const DOING: &str = "starting the watchdog";
-        let mut command = Command::new(std::env::current_exe().doing(DOING)?);
+        let mut command = Command::new(executable);
         command.args([WORD, parent.name()]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         bequeath(&mut command, parent.directory()).doing(DOING)?;

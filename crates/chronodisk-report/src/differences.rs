@@ -48,8 +48,9 @@ pub(crate) fn differences(run: &RunResult, baseline: &RunResult) -> Vec<String> 
     found.optional("kernel scale", one.kernel_scale, two.kernel_scale);
     found.optional("cpu speed", one.cpu_speed, two.cpu_speed);
     let (one, two) = (&run.guest, &baseline.guest);
-    found.valued("guest's kernel", &one.kernel, &two.kernel);
-    found.valued("memory", one.memory_bytes, two.memory_bytes);
+    let kernel = |run: &RunResult| run.guest.kernel.clone().unwrap_or_default();
+    found.valued("guest's kernel", &kernel(run), &kernel(baseline));
+    found.valued("memory", one.memory_bytes.unwrap_or_default(), two.memory_bytes.unwrap_or_default());
     found.valued("fs", &one.file_system, &two.file_system);
     found.valued("mkfs options", &one.mkfs_options, &two.mkfs_options);
     found.valued("mount options", &one.mount_options, &two.mount_options);

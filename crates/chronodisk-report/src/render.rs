@@ -304,14 +304,14 @@ fn push_server(facts: &mut Table, server: &ServerResult) {
 
 fn guest_line(run: &RunResult) -> String {
     let guest = &run.guest;
-    let cpus = match guest.cpus {
+    let cpus = match guest.cpus.unwrap_or_default() {
         1 => "one CPU".to_owned(),
         cpus => format!("{cpus} CPUs"),
     };
     format!(
         "Linux {}, {cpus}, {} of memory, {}, scheduler {}",
-        guest.kernel,
-        size(guest.memory_bytes),
+        guest.kernel.as_deref().unwrap_or_default(),
+        size(guest.memory_bytes.unwrap_or_default()),
         if guest.file_system == "none" { "no file system" } else { &guest.file_system },
         guest.scheduler
     )

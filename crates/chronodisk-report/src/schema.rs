@@ -223,15 +223,18 @@ pub struct KernelCost {
     pub bound_ns: Option<Nanos>,
 }
 
-/// The guest.
+/// The guest, and the file system in it or on this host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestInfo {
-    /// Version of its kernel.
-    pub kernel: String,
-    /// Its memory in bytes.
-    pub memory_bytes: u64,
-    /// Its processors: one, the limit of User Mode Linux.
-    pub cpus: u32,
+    /// Version of its kernel. Absent if there was no guest; empty in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Its memory in bytes. Absent like `kernel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Its processors: one, the limit of User Mode Linux. Absent like `kernel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// File system on the device; `none` if the program got it bare.
     pub file_system: String,
     /// Options given to mkfs.

@@ -164,7 +164,7 @@ fn the_last_reader_of_a_pipe_stays_until_the_data_are_written() {
         let plan = last_reader(wrote, false);
         let writer = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
         let closes = |(action, _): &&(&Action, &[Wait])| matches!(action, Action::Call { number: 3, .. });
-        let (_, waits) = *actions(&plan, 1).iter().filter(closes).next_back().unwrap();
+        let (_, waits) = *actions(&plan, 1).iter().rfind(closes).unwrap();
         assert!(matches!(waits, [wait] if wait.task == writer), "{wrote}: {plan:?}");
         let writes = actions(&plan, 2);
         let (_, waits) = writes.iter().find(|(action, _)| matches!(action, Action::Send { .. })).unwrap();

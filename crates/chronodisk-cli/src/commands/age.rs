@@ -9,12 +9,12 @@ use chronodisk_device::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, BuildOptions,
 };
 use chronodisk_engine::state_file;
+use chronodisk_run::{EndFlag, EndSignals, device, quantity};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output, quantity};
+use crate::output;
 
 /// Ages a flash drive and writes its state, for `simulate`, `run` and `serve`
 ///
@@ -141,7 +141,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     });
     stages.finish();
     let Some((state, report)) = aged.map_err(device::failure)? else { return Ok(told_of_interruption(&asked)) };
-    let progress = output::Progress::new(state.len_bytes(), "bytes written");
+    let progress = crate::progress::Progress::new(state.len_bytes(), "bytes written");
     let saved = state_file::save(&state, &arguments.output, &mut |bytes| {
         progress.advance(bytes);
         if asked.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -224,7 +224,7 @@ fn summary(arguments: &Arguments, report: &AgeingReport, bytes: u64, seconds: f6
 /// A progress bar for each stage.
 #[derive(Default)]
 struct Stages {
-    current: Option<(AgeingStage, u64, output::Progress)>,
+    current: Option<(AgeingStage, u64, crate::progress::Progress)>,
 }
 
 impl Stages {
@@ -236,7 +236,7 @@ impl Stages {
                 AgeingStage::Draw => "units drawn",
                 AgeingStage::Round(_) => "units written in this round",
             };
-            self.current = Some((progress.stage, 0, output::Progress::new(progress.total, unit)));
+            self.current = Some((progress.stage, 0, crate::progress::Progress::new(progress.total, unit)));
         }
         if let Some((_, shown, bar)) = &mut self.current {
             bar.advance(progress.done - *shown);

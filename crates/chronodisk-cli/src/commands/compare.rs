@@ -6,13 +6,14 @@ use chronodisk_report::{
     Condition, PhaseName, PlotRun, RunResult, compare, judge, plot_comparison, render_junit, render_markdown,
     service_times,
 };
+use chronodisk_run::memory::{self, MemoryOptions};
+use chronodisk_run::{RunDirectory, quantity};
 use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos};
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome, status};
-use crate::labels::RunChoice;
-use crate::memory::MemoryOptions;
-use crate::{memory, output, quantity, stored};
+use crate::output;
+use crate::run_choice::RunChoice;
 
 /// Compares runs in one table, with paired differences to the first
 ///
@@ -63,14 +64,15 @@ enum Format {
 pub fn execute(arguments: Arguments) -> Outcome {
     arguments.plot.as_deref().map_or(Ok(()), output::expect_place)?;
     let directories = arguments.choice.directories_or_files()?;
-    if let (Some(file), Some(_)) = (directories.iter().find(|path| path.is_file()), &arguments.plot) {
-        let failure = Failure::usage(format!("{}: a result without its requests can't be plotted", file.display()));
+    if let (Some(file), Some(_)) = (directories.iter().find(|path| path.path().is_file()), &arguments.plot) {
+        let failure =
+            Failure::usage(format!("{}: a result without its requests can't be plotted", file.path().display()));
         return Err(failure.help("name the run's directory"));
     }
     if !arguments.fail_if.is_empty() && directories.len() < 2 {
         return Err(Failure::usage("--fail-if needs a baseline and a run to be judged; only one run was named"));
     }
-    let results = directories.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let results = directories.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut comparison = compare(&results);
     comparison.judgements = judge(&results, &arguments.fail_if);
     output::data(&match arguments.output {
@@ -88,12 +90,17 @@ pub fn execute(arguments: Arguments) -> Outcome {
 }
 
 /// A result in a run's directory, or in a file of its own.
-fn read(path: &Path) -> Result<RunResult, Failure> {
-    if path.is_file() { RunResult::read(path).map_err(Failure::usage) } else { stored::read_run(path) }
+fn read(run: &RunDirectory) -> Result<RunResult, Failure> {
+    if run.path().is_file() { RunResult::read(run.path()).map_err(Failure::usage) } else { run.read_run() }
 }
 
 /// Draws runs beside each other.
-pub fn plot(path: &Path, directories: &[PathBuf], results: &[RunResult], limit: ContentsLimit) -> Result<(), Failure> {
+pub fn plot(
+    path: &Path,
+    directories: &[RunDirectory],
+    results: &[RunResult],
+    limit: ContentsLimit,
+) -> Result<(), Failure> {
     // A value here, in the sorted distribution and in the vector that grows.
     const VALUE_BYTES: u64 = 32;
     let mut budget = ContentsBudget::new(limit);
@@ -103,9 +110,9 @@ pub fn plot(path: &Path, directories: &[PathBuf], results: &[RunResult], limit: 
         for rep in &result.reps {
             let Some(command) = rep.phase(PhaseName::Command) else { continue };
             let window = command.start_ns..command.end_ns;
-            stored::each_request(stored::open_log(directory, &rep.log_file)?, |record| {
+            directory.each_request(&rep.log_file, |record| {
                 for time in service_times(std::slice::from_ref(record), window.clone()) {
-                    budget.take(VALUE_BYTES).map_err(|over| memory::exceeded(directory.display(), over))?;
+                    budget.take(VALUE_BYTES).map_err(|over| memory::exceeded(directory.path().display(), over))?;
                     of_run.push(time);
                 }
                 Ok(())

@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use chronodisk_guest::{UserModeLinux, calibration, exact_kernel};
+use chronodisk_run::memory::host_memory_bytes;
+use chronodisk_run::{RunDirectory, RunFolder};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Outcome, status};
-use crate::run_result::host_memory_bytes;
-use crate::{output, runs};
+use crate::output;
 
 /// Checks this host for missing programs and permissions, and prints the commands to install them
 #[derive(Debug, Args)]
@@ -159,17 +160,17 @@ fn of_meminfo(name: &str) -> Option<u64> {
 const SPACE_BYTES: u64 = 100 << 20;
 
 fn space() -> Check {
-    let folder = match runs::folder() {
+    let folder = match RunFolder::of_user() {
         Ok(folder) => folder,
         Err(failure) => {
             return fine("results", RUN, failure.to_string()).lacks(State::Missing, "export HOME=DIRECTORY");
         }
     };
-    let shown = folder.display().to_string();
-    if let Err(failure) = runs::expect_place(&folder) {
+    let shown = folder.path().display().to_string();
+    if let Err(failure) = RunDirectory::at(folder.path()).expect_place() {
         return fine("results", RUN, failure.to_string()).lacks(State::Optional, "run with --output DIRECTORY");
     }
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let there = folder.path().ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let free = rustix::fs::statvfs(there).map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize));
     let check = fine("results", RUN, format!("{} free in {shown}", output::size(free)));
     match free {

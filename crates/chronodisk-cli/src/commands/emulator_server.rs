@@ -10,14 +10,14 @@ use chronodisk_engine::emulator::{Devices, EmulatorServer, MemoryPool, ServeOpti
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::Token;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
+use chronodisk_run::memory::host_memory_bytes;
+use chronodisk_run::{EndSignals, device, quantity};
 use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
-use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, Outcome, status};
-use crate::run_result::host_memory_bytes;
-use crate::{device, output, quantity};
+use crate::output;
 
 /// Serves device models and storage to guests on other machines
 ///

@@ -16,14 +16,14 @@ use chronodisk_fit::{
     Task, Template, read_sweep, uses,
 };
 use chronodisk_report::{PointUse, StructureErrors, SweepFigures, SweepFit, plot_sweeps, write_text};
+use chronodisk_run::{EndFlag, EndSignals, device, quantity};
 use chronodisk_sim::{TextError, TextFile};
 use chronodisk_trace::Workload;
 use clap::Args;
 
-use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
+use crate::output;
 use crate::progress::Working;
-use crate::{device, output, quantity};
 
 /// Fits free constants of a profile to a measured sweep
 ///

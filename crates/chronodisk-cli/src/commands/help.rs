@@ -1,9 +1,10 @@
 //! `chronodisk help`: the help of a command, as `--help` prints it.
 
+use chronodisk_run::nearest;
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, suggest};
+use crate::output;
 
 /// Prints the help of a command
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub fn execute(arguments: Arguments, root: clap::Command) -> Outcome {
         let known: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
         let Some(found) = command.find_subcommand(name) else {
             let failure = Failure::usage(format!("no command '{name}' in `{}`", whole_name(&command)));
-            return Err(match suggest::nearest(name, known.iter().map(String::as_str)) {
+            return Err(match nearest(name, known.iter().map(String::as_str)) {
                 Some(help) => failure.help(help),
                 None if known.is_empty() => failure.help("it has no commands below it"),
                 None => failure.help(format!("the commands are {}", known.join(", "))),

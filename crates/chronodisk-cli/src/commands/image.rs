@@ -143,9 +143,9 @@ fn with_progress<T>(
     unit: &'static str,
     work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<T, StoreError>,
 ) -> Result<T, Failure> {
-    let mut bar: Option<(output::Progress, u64)> = None;
+    let mut bar: Option<(crate::progress::Progress, u64)> = None;
     let done = work(&mut |done, total| {
-        let (bar, shown) = bar.get_or_insert_with(|| (output::Progress::new(total, unit), 0));
+        let (bar, shown) = bar.get_or_insert_with(|| (crate::progress::Progress::new(total, unit), 0));
         bar.advance(done - *shown);
         *shown = done;
     });

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, PackageError, Progress};
 use chronodisk_report::HostInfo;
+use chronodisk_run::EndSignals;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::progress::Working;

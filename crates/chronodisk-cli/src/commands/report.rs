@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use chronodisk_report::{
     AddressRange, ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
 };
+use chronodisk_run::RunDirectory;
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{Provenance, RESULTS_FILE, Results};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::labels::RunChoice;
-use crate::{output, stored, version};
+use crate::run_choice::RunChoice;
+use crate::{output, version};
 
 /// Writes an HTML page with tables and charts of runs, or of a sweep
 ///
@@ -37,15 +38,17 @@ pub struct Arguments {
 pub fn execute(arguments: Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let directories = arguments.choice.directories()?;
-    if let Some(sweep) = directories.iter().find(|directory| directory.join(RESULTS_FILE).exists()) {
+    if let Some(sweep) = directories.iter().find(|directory| directory.path().join(RESULTS_FILE).exists()) {
         return match directories.len() {
-            1 => report_sweep(sweep, &arguments),
-            count => Err(Failure::usage(format!("{} is a sweep, and one of {count} directories", sweep.display()))
-                .help("a sweep has a report of its own; name its directory only")),
+            1 => report_sweep(sweep.path(), &arguments),
+            count => {
+                Err(Failure::usage(format!("{} is a sweep, and one of {count} directories", sweep.path().display()))
+                    .help("a sweep has a report of its own; name its directory only"))
+            }
         };
     }
     let resolution = Resolution::for_runs(directories.len());
-    let progress = output::Progress::new(directories.len() as u64, "runs");
+    let progress = crate::progress::Progress::new(directories.len() as u64, "runs");
     let mut runs = Vec::new();
     for directory in &directories {
         runs.push(read(directory, resolution)?);
@@ -70,40 +73,45 @@ fn write(path: &Path, page: &str) -> Outcome {
 }
 
 /// Adds a log to the charts, request by request.
-fn add(charts: &mut ChartsBuilder, directory: &Path, log_file: &str, window: Range<Nanos>) -> Result<(), Failure> {
+fn add(
+    charts: &mut ChartsBuilder,
+    directory: &RunDirectory,
+    log_file: &str,
+    window: Range<Nanos>,
+) -> Result<(), Failure> {
     let mut addresses = AddressRange::default();
     if charts.needs_addresses() {
-        stored::each_request(stored::open_log(directory, log_file)?, |record| {
+        directory.each_request(log_file, |record| {
             addresses.add(record, &window);
             Ok(())
         })?;
     }
     charts.begin(window, addresses);
-    stored::each_request(stored::open_log(directory, log_file)?, |record| {
+    directory.each_request(log_file, |record| {
         charts.record(record);
         Ok(())
     })
 }
 
-fn read(directory: &Path, resolution: Resolution) -> Result<ReportRun, Failure> {
+fn read(directory: &RunDirectory, resolution: Resolution) -> Result<ReportRun, Failure> {
     let mut charts = ChartsBuilder::new(resolution);
-    if stored::is_simulation(directory) {
-        let simulation = stored::read_simulation(directory)?;
-        let device = stored::read_device(directory)?;
+    if directory.is_simulation() {
+        let simulation = directory.read_simulation()?;
+        let device = directory.read_device()?;
         let (mut start, mut end) = (Nanos::MAX, None);
-        stored::each_request(stored::open_log(directory, stored::SIMULATION_LOG)?, |record| {
+        directory.each_request(RunDirectory::SIMULATION_LOG, |record| {
             start = start.min(record.arrival);
             end = end.max(record.is_completed().then_some(record.completed));
             Ok(())
         })?;
         let start = if start == Nanos::MAX { Nanos::ZERO } else { start };
         let window = start..end.unwrap_or(start).saturating_add(Nanos::from_nanos(1));
-        add(&mut charts, directory, stored::SIMULATION_LOG, window)?;
-        let name = directory.file_name().unwrap_or(directory.as_os_str()).to_string_lossy().into_owned();
+        add(&mut charts, directory, RunDirectory::SIMULATION_LOG, window)?;
+        let name = directory.id();
         let source = ReportSource::Simulation { name, simulation: Box::new(simulation), device: Box::new(device) };
         return Ok(ReportRun { source, charts: charts.finish() });
     }
-    let result = stored::read_run(directory)?;
+    let result = directory.read_run()?;
     for rep in &result.reps {
         let window = charted_window(rep);
         let end = window.end.min(rep.end_ns.max(window.start));

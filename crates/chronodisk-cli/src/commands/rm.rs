@@ -1,15 +1,15 @@
 //! `chronodisk rm`: deletes kept runs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use chronodisk_run::{KeptRun, RunDirectory, RunFolder, quantity};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::kept::{self, Kept};
-use crate::{output, quantity, runs, stored};
+use crate::output;
 
 /// Deletes kept runs
 ///
@@ -53,27 +53,27 @@ struct Report {
 pub fn execute(arguments: Arguments) -> Outcome {
     let mut chosen = Vec::new();
     for name in &arguments.runs {
-        let directory = runs::find(name)?;
-        let kept = Kept::read(directory.clone());
-        let shown = directory.display();
+        let directory = RunFolder::find(name)?;
+        let kept = KeptRun::read(directory.clone());
+        let shown = directory.path().display();
         chosen.push(kept.ok_or_else(|| Failure::usage(format!("{shown} holds no run")))?);
-        if runs::is_being_written(&directory) {
+        if directory.is_being_written() {
             return Err(Failure::usage(format!("{shown} is still being written")).help("wait for the run, or end it"));
         }
     }
     for tag in &arguments.tags {
-        chosen.extend(runs::find_tagged(tag)?.into_iter().filter_map(Kept::read));
+        chosen.extend(RunFolder::of_user()?.find_tagged(tag)?.into_iter().filter_map(KeptRun::read));
     }
     if arguments.runs.is_empty() && arguments.tags.is_empty() {
-        chosen = kept::list(&runs::folder()?);
+        chosen = RunFolder::of_user()?.runs();
     }
     chosen.retain(|kept| arguments.older_than.is_none_or(|least| kept.age() > least));
     chosen.sort_by(|a, b| a.directory.cmp(&b.directory));
     chosen.dedup_by(|a, b| a.directory == b.directory);
-    let (written, chosen): (Vec<Kept>, Vec<Kept>) =
-        chosen.into_iter().partition(|kept| runs::is_being_written(&kept.directory));
+    let (written, chosen): (Vec<KeptRun>, Vec<KeptRun>) =
+        chosen.into_iter().partition(|kept| kept.directory.is_being_written());
     for kept in &written {
-        output::note(format_args!("{} is kept: it is still being written", kept.directory.display()));
+        output::note(format_args!("{} is kept: it is still being written", kept.directory.path().display()));
     }
 
     let mut report = Report { schema: SCHEMA, dry_run: arguments.dry_run, bytes: 0, deleted: Vec::new() };
@@ -82,12 +82,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
             delete(&kept.directory)?;
         }
         let verb = if arguments.dry_run { "would delete" } else { "deleted" };
-        output::note(format_args!("{verb} {}, {}", kept.directory.display(), output::size(kept.bytes)));
+        output::note(format_args!("{verb} {}, {}", kept.directory.path().display(), output::size(kept.bytes)));
         report.bytes += kept.bytes;
-        report.deleted.push(kept.directory);
+        report.deleted.push(kept.directory.path().to_owned());
     }
-    if let Ok(folder) = runs::folder() {
-        runs::forget_missing(&folder);
+    if let Ok(folder) = RunFolder::of_user() {
+        folder.forget_missing();
     }
     if report.deleted.is_empty() && written.is_empty() {
         output::note("no run is that old");
@@ -101,14 +101,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
 }
 
 /// Deletes a run's files. The result goes last: until then an interrupted deletion shows as a run.
-fn delete(directory: &Path) -> Result<(), Failure> {
-    let mut files = stored::files_of(directory);
-    files.sort_by_key(|file| file.ends_with(stored::RUN));
-    for file in files {
+fn delete(directory: &RunDirectory) -> Result<(), Failure> {
+    for file in directory.files() {
         fs::remove_file(&file).map_err(|error| Failure::host(format!("{}: can't delete: {error}", file.display())))?;
     }
-    if fs::remove_dir(directory).is_err() {
-        output::note(format_args!("{} is kept: it holds other files", directory.display()));
+    if fs::remove_dir(directory.path()).is_err() {
+        output::note(format_args!("{} is kept: it holds other files", directory.path().display()));
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use chronodisk_report::{Align, Table, counted};
+use chronodisk_run::{KeptRun, RunFolder};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::kept::{self, Kept};
-use crate::{output, runs};
+use crate::output;
 
 /// Lists the kept runs with their names, tags and sizes
 #[derive(Debug, Args)]
@@ -35,21 +35,26 @@ struct Report {
     schema: &'static str,
     folder: PathBuf,
     bytes: u64,
-    runs: Vec<Kept>,
+    runs: Vec<KeptRun>,
 }
 
 /// Lists saved runs.
 pub fn execute(arguments: Arguments) -> Outcome {
     let folder = match arguments.directory {
-        Some(folder) if folder.is_dir() => folder,
+        Some(folder) if folder.is_dir() => RunFolder::at(folder),
         Some(folder) => return Err(Failure::usage(format!("{} is not a directory", folder.display()))),
-        None => runs::folder()?,
+        None => RunFolder::of_user()?,
     };
-    let mut runs = kept::list(&folder);
+    let mut runs = folder.runs();
     if let Some(tag) = &arguments.tag {
         runs.retain(|kept| kept.labels().tags.contains(tag));
     }
-    let report = Report { schema: SCHEMA, bytes: runs.iter().map(|kept| kept.bytes).sum(), folder, runs };
+    let report = Report {
+        schema: SCHEMA,
+        bytes: runs.iter().map(|kept| kept.bytes).sum(),
+        folder: folder.path().to_owned(),
+        runs,
+    };
     if arguments.json {
         output::json(&report)?;
         return Ok(status::FINE);

@@ -1,14 +1,15 @@
 //! `chronodisk show`: a kept result once more.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use chronodisk_report::{RunResult, render_run_summary, render_simulation};
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::{RunDirectory, RunFolder, quantity};
 use clap::Args;
 
 use crate::commands::compare;
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{output, quantity, runs, stored};
+use crate::output;
 
 /// Prints the summary of a kept run once more
 #[derive(Debug, Args)]
@@ -32,13 +33,13 @@ pub struct Arguments {
 
 /// Prints a saved run.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let directory = runs::find(&arguments.run)?;
-    if stored::is_simulation(&directory) {
+    let directory = RunFolder::find(&arguments.run)?;
+    if directory.is_simulation() {
         return show_simulation(&arguments, &directory);
     }
-    let plot = arguments.plot.map(|file| file.unwrap_or_else(|| directory.join(stored::PLOT)));
+    let plot = arguments.plot.map(|file| file.unwrap_or_else(|| directory.plot()));
     plot.as_deref().map_or(Ok(()), output::expect_place)?;
-    let result = stored::read_run(&directory)?;
+    let result = directory.read_run()?;
     let text = if arguments.json { result.to_json() } else { head(&result) + &render_run_summary(&result) };
     output::data(&text)?;
     if let Some(file) = plot {
@@ -48,12 +49,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-fn show_simulation(arguments: &Arguments, directory: &Path) -> Outcome {
+fn show_simulation(arguments: &Arguments, directory: &RunDirectory) -> Outcome {
     if arguments.plot.is_some() {
-        let failure = Failure::usage(format!("{} holds a simulation; --plot draws runs", directory.display()));
+        let failure = Failure::usage(format!("{} holds a simulation; --plot draws runs", directory.path().display()));
         return Err(failure.help("`chronodisk report` draws simulations, too"));
     }
-    let simulation = stored::read_simulation(directory)?;
+    let simulation = directory.read_simulation()?;
     output::data(&if arguments.json { simulation.to_json() } else { render_simulation(&simulation) })?;
     Ok(status::FINE)
 }

@@ -11,6 +11,9 @@ use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
+use chronodisk_run::device::{self, Device};
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::{Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory, RunFolder, model_lost, quantity};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -20,12 +23,8 @@ use serde_json::Value;
 
 use self::arrivals::ReplayArguments;
 use crate::block_trace::{self, TraceOptions};
-use crate::device::{self, Device};
-use crate::elsewhere::{Elsewhere, lost};
-use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{output, quantity, runs, stored};
+use crate::output;
 
 /// Runs a generated workload, a block trace or a job file of fio on a device model, without a guest
 ///
@@ -152,19 +151,19 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
     let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
-        Some(directory) => Some(runs::plan(Some(directory), "")?),
+        Some(directory) => Some(RunFolder::plan(Some(directory), "")?),
         None => None,
     };
 
     let total = load.requests();
-    let mut log = directory.as_deref().map(Log::create).transpose()?;
+    let mut log = directory.as_ref().map(Log::create).transpose()?;
     let asked = EndSignals::flag()?;
     let simulated = simulate(&arguments, &device, load, log.as_mut(), &asked)?;
     let summary = simulated.summary.finish();
     let simulation = Simulation::of_summary(device.name(), name, options, summary);
     if let (Some(directory), Some(log)) = (&directory, log) {
         log.finish()?;
-        stored::write_simulation(directory, &simulation, &device)?;
+        directory.write_simulation(&simulation, &device.used())?;
     }
     if arguments.json {
         output::data(&simulation.to_json())?;
@@ -276,18 +275,17 @@ struct Simulated {
 
 /// The log of the requests, which is there with the result or not at all.
 struct Log {
-    writer: Option<LogWriter>,
+    writer: LogWriter,
     waiting: Vec<RequestRecord>,
-    /// The directory, if nothing was there before.
-    fresh: Option<PathBuf>,
+    /// Dropped after the log. Leaves nothing of a simulation that failed.
+    _directory: FreshDirectory,
 }
 
 impl Log {
-    fn create(directory: &Path) -> Result<Self, Failure> {
-        let fresh = (!directory.exists()).then(|| directory.to_owned());
-        runs::make(directory)?;
-        let writer = LogWriter::create(&directory.join(stored::SIMULATION_LOG)).map_err(Failure::host)?;
-        Ok(Log { writer: Some(writer), waiting: Vec::with_capacity(PROGRESS_EVERY as usize), fresh })
+    fn create(directory: &RunDirectory) -> Result<Self, Failure> {
+        let fresh = directory.make_fresh()?;
+        let writer = LogWriter::create(&directory.simulation_log()).map_err(Failure::host)?;
+        Ok(Log { writer, waiting: Vec::with_capacity(PROGRESS_EVERY as usize), _directory: fresh })
     }
 
     fn add(&mut self, record: &RequestRecord) -> Result<(), Failure> {
@@ -296,30 +294,14 @@ impl Log {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.append(&self.waiting).map_err(Failure::host)?;
+        self.writer.append(&self.waiting).map_err(Failure::host)?;
         self.waiting.clear();
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), Failure> {
         self.write()?;
-        if let Some(writer) = self.writer.take() {
-            writer.finish().map_err(Failure::host)?;
-        }
-        self.fresh = None;
-        Ok(())
-    }
-}
-
-impl Drop for Log {
-    /// Leaves nothing of a simulation that failed.
-    fn drop(&mut self) {
-        drop(self.writer.take());
-        if let Some(directory) = &self.fresh {
-            // Another program's file in the directory stays, and so does the directory.
-            let _ = std::fs::remove_dir(directory);
-        }
+        self.writer.finish().map_err(Failure::host)
     }
 }
 
@@ -336,7 +318,7 @@ fn simulate(
     let mut failures = BTreeMap::new();
     let total = load.requests();
     let (ramp, mut measured_from) = (load.ramp(), None);
-    let progress = total.map(|total| output::Progress::new(total, "requests"));
+    let progress = total.map(|total| crate::progress::Progress::new(total, "requests"));
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
     let mut stopped = false;
@@ -365,7 +347,7 @@ fn simulate(
     };
     let notes = load.give_to(&mut port, arguments.memory.limit(), &mut seen).map_err(|error| match error {
         LoadError::Load(error) => error.into(),
-        LoadError::Model(fault) => lost(fault),
+        LoadError::Model(fault) => model_lost(fault),
     })?;
     if let Some(failure) = unwritten {
         return Err(failure);
@@ -376,7 +358,7 @@ fn simulate(
         progress.finish();
     }
     if let ModelPort::Remote(model) = &mut port {
-        model.fetch_statistics().map_err(lost)?;
+        model.fetch_statistics().map_err(model_lost)?;
         tell_of_link(model, summary.requests());
     }
     let interrupted = match total {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_report::{AtomicFile, counted, plot_curves};
+use chronodisk_run::{EndSignals, Keyboard};
 use chronodisk_sim::TextFile;
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, version};
 
@@ -178,7 +178,7 @@ const GOES_ON: &str = "the cells that are done are kept; the same command goes o
 /// Does the cells, and writes the results.
 fn do_cells(arguments: &Arguments, plan: &Plan, ending: &Ending<'_>) -> Outcome {
     let total = (0..plan.cells()).filter(|&index| arguments.part.is_none_or(|part| part.has(index))).count();
-    let progress = output::Progress::new(total as u64, "cells");
+    let progress = crate::progress::Progress::new(total as u64, "cells");
     let (there, complete) = (AtomicU64::new(0), AtomicU64::new(0));
     let seen = |done: &Done| {
         complete.fetch_add(1, Ordering::Relaxed);
@@ -334,7 +334,7 @@ fn jobs(sweep: &Sweep) -> usize {
         _ if is_in_real_time(sweep) => 1,
         Command::Run | Command::Replay | Command::Mount => {
             let sizes = values(sweep, "memory");
-            let sizes = sizes.iter().filter_map(|size| crate::quantity::bytes(&size.to_string()).ok()).max();
+            let sizes = sizes.iter().filter_map(|size| chronodisk_run::quantity::bytes(&size.to_string()).ok()).max();
             // As much again for the emulator, and for the bytes of the device.
             let need = 2 * sizes.unwrap_or(GUEST_MEMORY_BYTES);
             processors.min((memory_available_bytes() / need) as usize).max(1)

@@ -9,14 +9,15 @@ use std::path::PathBuf;
 use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::sim::{Issue, closed_loop};
 use chronodisk_report::{Fidelity, ReportError, ServedTwice, plot_fidelity, write_text};
+use chronodisk_run::device::{self, Device};
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::quantity;
 use chronodisk_sim::{MeteredRead, Nanos, Op, Request};
 use chronodisk_trace::{MeasuredRequest, read_measured};
 use clap::Args;
 
-use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{output, quantity};
+use crate::output;
 
 /// Compares a device model with the trace of a measured drive
 ///
@@ -44,7 +45,7 @@ pub struct Arguments {
     seed: u64,
 
     /// Ends with status 1 if the demerit exceeds this percentage of the measured mean
-    #[arg(long, value_name = "PERCENT", value_parser = crate::quantity::factor)]
+    #[arg(long, value_name = "PERCENT", value_parser = chronodisk_run::quantity::factor)]
     max_demerit: Option<f64>,
 
     /// Plots both distributions to this file

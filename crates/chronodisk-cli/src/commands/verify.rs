@@ -1,19 +1,17 @@
 //! `chronodisk verify`: a run's log against a replay of its arrivals.
 
-use std::path::Path;
-
 use chronodisk_device::DeviceModel;
 use chronodisk_engine::{Verification, Verifier, twin};
 use chronodisk_report::DeviceUsed;
+use chronodisk_run::device::{self, Device};
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::{Repetition, RunDirectory, RunFolder};
 use chronodisk_sim::{ContentsLimit, Nanos, OverLimit};
 use clap::Args;
 use serde::Serialize;
 
-use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::stored::{self, Repetition};
-use crate::{device, output, runs};
+use crate::output;
 
 /// Replays a run's requests in simulation and compares all completion times
 ///
@@ -69,8 +67,8 @@ struct RepReport {
 
 /// Replays, and says whether all was identical.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let directory = runs::find(&arguments.run)?;
-    let replayable = stored::read_replayable(&directory)?;
+    let directory = RunFolder::find(&arguments.run)?;
+    let replayable = directory.read_replayable()?;
     let replayed = |used: &DeviceUsed| match &arguments.device {
         None => device::of_run(used),
         Some(name) => device::load(name, Some(used.capacity_bytes), used.seed),
@@ -83,7 +81,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         .collect::<Result<_, _>>()?;
     let report = Report {
         schema: SCHEMA,
-        run: directory.display().to_string(),
+        run: directory.path().display().to_string(),
         identical: reps.iter().all(|rep| rep.differences == 0),
         reps,
     };
@@ -96,7 +94,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 }
 
 fn verify_repetition(
-    directory: &Path,
+    directory: &RunDirectory,
     devices: &[Device],
     index: usize,
     repetition: &Repetition,
@@ -104,21 +102,24 @@ fn verify_repetition(
 ) -> Result<RepReport, Failure> {
     // The log may have been written by anybody; one that can't be of this device is wrong input.
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("{}: the log of repetition {index} can't be replayed: {error}", directory.display()))
+        Failure::usage(format!(
+            "{}: the log of repetition {index} can't be replayed: {error}",
+            directory.path().display()
+        ))
     };
     let models = || -> Result<Vec<Box<dyn DeviceModel>>, Failure> {
         let model =
             |device: &Device| repetition.seed.map_or_else(|| device.model(), |seed| device.model_with_seed(seed));
         devices.iter().map(model).collect()
     };
-    let log = stored::open_log(directory, &repetition.log_file)?;
-    let twin_allowed = limit.allow(log.claimed_rows().saturating_mul(TWIN_BYTES));
+    let claimed = directory.open_log(&repetition.log_file)?.claimed_rows();
+    let twin_allowed = limit.allow(claimed.saturating_mul(TWIN_BYTES));
     let outstanding_max = (limit.bytes() / OUTSTANDING_BYTES) as usize;
     let mut fresh = models()?;
     let mut verifier = Verifier::new(&mut fresh, repetition.end, outstanding_max);
     let (mut requests, mut first, mut last) = (0, None, Nanos::ZERO);
     let mut records = Vec::new();
-    stored::each_request(log, |record| {
+    directory.each_request(&repetition.log_file, |record| {
         verifier.add(record).map_err(|error| wrong(&error))?;
         requests += 1;
         first.get_or_insert(record.arrival);
@@ -136,7 +137,7 @@ fn verify_repetition(
         Err(over) => {
             output::note(format_args!(
                 "{}: the time with punctual completions is left out: {over}; {}",
-                directory.join(&repetition.log_file).display(),
+                directory.path().join(&repetition.log_file).display(),
                 OverLimit::HELP
             ));
             None

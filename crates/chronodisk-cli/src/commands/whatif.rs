@@ -1,28 +1,15 @@
 //! `chronodisk whatif`: how long a program would take if its device were some times as fast.
 
 mod calibrate;
-mod factors;
-mod result;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Instant;
 
-use chronodisk_device::Speed;
-use chronodisk_engine::dilation::DilationOptions;
-use chronodisk_native::{self as native, CommandScope, Disk};
-use chronodisk_report::{EndedBy, Summary, plot_curves};
-use chronodisk_sim::Nanos;
-use clap::{Args, Subcommand, ValueEnum};
+use chronodisk_report::plot_curves;
+use chronodisk_run::{Predicted, WhatIfArguments, predict};
+use clap::{Args, Subcommand};
 
-use self::factors::{Factor, Factors};
-use self::result::{Observed, Spread, WhatIf, expect_believable};
-use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
-use crate::native_result::time_late;
-use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
-use crate::progress::time_left;
-use crate::{output, quantity};
+use crate::{output, version};
 
 /// Predicts a program's run time on a device that is R times as fast
 ///
@@ -39,68 +26,8 @@ pub struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
 
-    /// Selects the device: a name from `chronodisk devices`, or a profile file
-    #[arg(long, short, value_name = "PROFILE", required_unless_present = "on_path")]
-    device: Option<String>,
-
-    /// Runs CMD on this host's own disk, on which this file, directory or block device is
-    #[arg(
-        long = "on", id = "on_path", value_name = "PATH",
-        conflicts_with_all = [
-            "device", "device_speed", "limit", "capacity", "state", "seed", "fs", "mount", "mkfs_options", "mount_options",
-            "scheduler", "ram_budget", "validate",
-        ],
-    )]
-    on_path: Option<PathBuf>,
-
-    /// Leaves this host's page cache as it is before each run; it is dropped otherwise
-    #[arg(long, requires = "on_path")]
-    warm: bool,
-
     #[command(flatten)]
-    on: DeviceArguments,
-
-    /// Predicts for a device that is R times as fast, such as 2 or 1.98. inf predicts for one whose requests take no
-    /// time. Several are separated by commas
-    #[arg(
-        long, value_name = "R", value_delimiter = ',',
-        required_unless_present_any = ["read_speedup", "write_speedup"],
-        conflicts_with_all = ["read_speedup", "write_speedup"],
-    )]
-    speedup: Vec<Factor>,
-
-    /// Predicts for a device whose reads are R times as fast (default: 1 if --write-speedup is given)
-    #[arg(long, value_name = "R")]
-    read_speedup: Option<Factor>,
-
-    /// Predicts for a device whose writes and flushes are R times as fast (default: 1 if --read-speedup is given)
-    #[arg(long, value_name = "R")]
-    write_speedup: Option<Factor>,
-
-    /// Freezes CMD where that is worth its cost, or never. With never, one observed run serves all R, and CMD gets as
-    /// far as on the slow device
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    suspend: Suspend,
-
-    /// Limits how far CMD may get ahead of the device before it is frozen. Shorter requests have a shorter limit
-    #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = quantity::duration)]
-    quantum: Nanos,
-
-    /// Also measures CMD on the emulated device at each speed
-    #[arg(long)]
-    validate: bool,
-
-    /// Repeats all runs N times
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    reps: u32,
-
-    /// Plots the predictions with their bands, and measured run times, against R, to this SVG file
-    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
-    plot: Option<PathBuf>,
-
-    /// Prints the result as JSON on standard output; CMD's output goes to standard error
-    #[arg(long)]
-    json: bool,
+    predict: WhatIfArguments,
 
     /// Runs this program with these arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
@@ -113,377 +40,27 @@ enum Other {
     Calibrate(calibrate::Arguments),
 }
 
-/// When to freeze.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Suspend {
-    Auto,
-    Never,
-}
-
-/// The command's device.
-enum Subject {
-    Emulated(Box<Device>),
-    Disk(Disk),
-}
-
-impl Subject {
-    fn name(&self) -> String {
-        match self {
-            Subject::Emulated(device) => device.name().to_owned(),
-            Subject::Disk(disk) => disk.path().display().to_string(),
-        }
-    }
-}
-
-/// A run that ended in a way that leaves no prediction.
-enum Stop {
-    /// CMD, with this status.
-    Command(u8),
-    /// A signal; the status is CMD's or says which.
-    Asked(u8),
-    Failure(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Failure(failure)
-    }
-}
-
-/// Runs the command in all the ways that were asked for.
+/// Runs the command in all the ways that were asked for, and shows the predictions.
 pub fn execute(arguments: Arguments) -> Outcome {
     if let Some(Other::Calibrate(arguments)) = &arguments.other {
         return calibrate::execute(arguments);
     }
-    let factors = arguments.factors()?;
-    let speed = arguments.on.device_speed.unwrap_or_default();
-    let subject = match (&arguments.device, &arguments.on_path) {
-        (Some(name), _) => Subject::Emulated(Box::new(arguments.on.load(name, Some(speed))?)),
-        (None, Some(path)) => Subject::Disk(Disk::under(path).map_err(failure)?),
-        (None, None) => unreachable!("one of both is required"),
-    };
-    // Refused now, not after the first runs.
-    arguments.plot.as_deref().map(output::expect_place).transpose()?;
-    let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
-    let interruption = Interruption::watch()?;
-    // Before any thread exists: they would stay in this host's mount namespace.
-    let scope = CommandScope::make("whatif").map_err(failure)?;
-    scope.expect_watchable().map_err(failure)?;
-    let mut runs = Runs {
-        arguments: &arguments,
-        scope: &scope,
-        interruption: &interruption,
-        began: Instant::now(),
-        done: 0,
-        of: arguments.runs_per_rep(&twins) * arguments.reps,
-    };
-    let mut result = WhatIf::new(&subject.name(), speed, &arguments.command, &factors);
-    for rep in 0..arguments.reps {
-        if let Err(stop) = runs.repetition(rep, &subject, &factors, &twins, &mut result) {
-            if runs.done == 0 {
-                return stop.outcome();
-            }
-            result.stop(&stop);
-            if arguments.json {
-                output::json(&result).map_err(Failure::after_start)?;
-            }
-            return stop.outcome().map_err(Failure::after_start);
-        }
+    let WhatIfArguments { json, plot, .. } = &arguments.predict;
+    let Predicted { result, ended, has_run } = predict(&arguments.predict, &arguments.command, &version::executable())?;
+    let after_start = |outcome: Outcome| if has_run { outcome.map_err(Failure::after_start) } else { outcome };
+    if ended.is_none() {
+        output::note(result.render().trim_end());
     }
-    result.finish();
-    output::note(result.render().trim_end());
-    if arguments.json {
+    if *json && has_run {
         output::json(&result).map_err(Failure::after_start)?;
     }
-    if let Some(path) = &arguments.plot {
+    if let Some(ended) = ended {
+        return after_start(ended);
+    }
+    if let Some(path) = plot {
         plot_curves(path, "R", "run time in s", &result.curves())
             .map_err(|error| Failure::host(error).after_start())?;
         output::note(format_args!("plot: {}", path.display()));
     }
     Ok(status::FINE)
-}
-
-impl Stop {
-    fn outcome(self) -> Outcome {
-        match self {
-            Stop::Command(status) | Stop::Asked(status) => Ok(status),
-            Stop::Failure(failure) => Err(failure),
-        }
-    }
-}
-
-impl Arguments {
-    fn factors(&self) -> Result<Vec<Factors>, Failure> {
-        let factors = match (self.read_speedup, self.write_speedup) {
-            (None, None) => self.speedup.iter().map(|factor| Factors { reads: *factor, writes: *factor }).collect(),
-            (reads, writes) => {
-                vec![Factors { reads: reads.unwrap_or(Factor::ONE), writes: writes.unwrap_or(Factor::ONE) }]
-            }
-        };
-        if self.validate && factors.iter().any(|factors| factors.reads != factors.writes) {
-            return Err(Failure::usage("--validate can't be used with different factors for reads and writes")
-                .help("the emulated device has one speed for both; give --speedup, or leave --validate out"));
-        }
-        if self.plot.is_some() && factors.iter().all(|one| one.reads != one.writes || one.reads.is_infinite()) {
-            return Err(Failure::usage(
-                "--plot needs a finite R for both directions; give one by --speedup, such as 2",
-            ));
-        }
-        Ok(factors)
-    }
-
-    /// The device that is as fast as predicted for, if it is to be measured and is finite.
-    fn twin(&self, factors: Factors, speed: Speed) -> Result<Option<Subject>, Failure> {
-        if !self.validate || factors.reads.is_infinite() {
-            return Ok(None);
-        }
-        let factor = speed.factor() * factors.reads.value();
-        let twin = Speed::from_factor(factor).ok_or_else(|| {
-            Failure::usage(format!(
-                "--validate: a device of {factor}x can't be emulated; expected a speed from {}x to {}x",
-                Speed::MIN,
-                Speed::MAX
-            ))
-        })?;
-        self.device
-            .as_deref()
-            .map(|name| self.on.load(name, Some(twin)).map(Box::new).map(Subject::Emulated))
-            .transpose()
-    }
-
-    fn options(&self, factors: Factors) -> DilationOptions {
-        DilationOptions {
-            reads: factors.reads.speedup(),
-            writes: factors.writes.speedup(),
-            freezes: self.suspend == Suspend::Auto,
-            quantum_max: self.quantum,
-            thaw_cost: THAW_COST_MAX,
-        }
-    }
-
-    fn runs_per_rep(&self, twins: &[Option<Subject>]) -> u32 {
-        let observed = if self.suspend == Suspend::Never { 1 } else { twins.len() };
-        (1 + observed + twins.iter().flatten().count()) as u32
-    }
-}
-
-/// How much of the time between a thaw and the first thread's wake-up counts as the thaw's.
-const THAW_COST_MAX: Nanos = Nanos::from_micros(100);
-
-/// All runs, one after the other.
-struct Runs<'a> {
-    arguments: &'a Arguments,
-    scope: &'a CommandScope,
-    interruption: &'a Interruption,
-    began: Instant,
-    done: u32,
-    of: u32,
-}
-
-impl Runs<'_> {
-    /// Undisturbed, observed for each of the factors, and on the twins: in turn, so that all see the same load.
-    fn repetition(
-        &mut self,
-        rep: u32,
-        subject: &Subject,
-        factors: &[Factors],
-        twins: &[Option<Subject>],
-        result: &mut WhatIf,
-    ) -> Result<(), Stop> {
-        let seed = self.arguments.on.seed.wrapping_add(u64::from(rep));
-        let elapsed = self.run(subject, seed, "undisturbed", Vec::new())?;
-        result.undisturbed(&elapsed);
-        let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();
-        if self.arguments.suspend == Suspend::Never {
-            let ran = self.run(subject, seed, "observed", options)?;
-            result.observed(0, &ran)?;
-        } else {
-            for (index, options) in options.into_iter().enumerate() {
-                let ran = self.run(subject, seed, &format!("predicting {}", factors[index]), vec![options])?;
-                result.observed(index, &ran)?;
-            }
-        }
-        for (index, twin) in twins.iter().enumerate() {
-            if let Some(twin) = twin {
-                let ran = self.run(twin, seed, &format!("measuring {}", factors[index]), Vec::new())?;
-                result.measured(index, &ran);
-            }
-        }
-        Ok(())
-    }
-
-    fn run(
-        &mut self,
-        subject: &Subject,
-        seed: u64,
-        what: &str,
-        predictions: Vec<DilationOptions>,
-    ) -> Result<Finished, Stop> {
-        let left = time_left(self.began.elapsed(), self.done, self.of - self.done);
-        output::note(format_args!("run {} of {}: {what}{left}", self.done + 1, self.of));
-        let launch = Launch {
-            command: &self.arguments.command,
-            stdout_to_stderr: self.arguments.json,
-            scope: self.scope,
-            interruption: self.interruption,
-        };
-        let ran = match subject {
-            Subject::Emulated(device) => {
-                self.emulated(NativeRun { arguments: &self.arguments.on, device, launch }, seed, predictions)
-            }
-            Subject::Disk(disk) => self.on_disk(launch, disk, predictions).map(|ran| (ran, None)),
-        };
-        let (ran, emulated) = match ran {
-            Ok(ran) => ran,
-            Err(_) if self.interruption.came() => {
-                output::note(format_args!("no prediction: {} ended the run", self.interruption.name()));
-                return Err(Stop::Asked(self.interruption.status()));
-            }
-            Err(failure) => return Err(failure.into()),
-        };
-        self.done += 1;
-        let Ran { status, from, until, failure, asked_to_end, observation, request_time } = ran;
-        if let Some(failure) = failure {
-            return Err(Stop::Failure(failure.after_start()));
-        }
-        if asked_to_end {
-            output::note(format_args!("no prediction: {} ended the run", self.interruption.name()));
-            return Err(Stop::Asked(if status == status::FINE { self.interruption.status() } else { status }));
-        }
-        if status != status::FINE {
-            output::note(format_args!("no prediction: the command ended with status {status}"));
-            return Err(Stop::Command(status));
-        }
-        let request_time_s = request_time.map(|time| time.as_secs_f64());
-        Ok(Finished { elapsed: until.saturating_sub(from), emulated, observation, request_time_s })
-    }
-
-    /// The run, and its device's activity meanwhile.
-    fn emulated(
-        &self,
-        run: NativeRun<'_>,
-        seed: u64,
-        predictions: Vec<DilationOptions>,
-    ) -> Result<(Ran, Option<EmulatedTime>), Failure> {
-        let mut server = run.server(seed)?;
-        let done = run.on_device(&mut server, predictions);
-        let outcome = server.stop();
-        let Done { mut ran, window, throttles_write_back, .. } = done?;
-        if ran.failure.is_none() {
-            ran.failure = own_failure(&outcome);
-        }
-        let late_s = time_late(&outcome.records, &window).as_secs_f64();
-        let summary = Summary::of(&outcome.records, window);
-        let throttled_writes = throttles_write_back && has_several_writes(&summary);
-        let without_request_s = summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation);
-        Ok((ran, Some(EmulatedTime { without_request_s, late_s, throttled_writes })))
-    }
-
-    fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
-        if let Some(commands) = &self.arguments.on.setup {
-            let break_off = || {
-                self.scope.end_all();
-            };
-            let setup = || native::run_setup(self.scope, commands, &disk.path()).map_err(failure);
-            let helpers: Vec<_> = self.scope.pidfd().try_clone_to_owned().into_iter().collect();
-            self.interruption.step(&helpers, break_off, setup)?;
-            if self.interruption.came() {
-                return Err(Failure::host("interrupted"));
-            }
-        }
-        rustix::fs::sync();
-        if !self.arguments.warm {
-            std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| {
-                Failure::host(format!("can't drop the page cache: writing to /proc/sys/vm/drop_caches: {error}"))
-                    .help("run it as root, or give --warm to leave the cache as it is")
-            })?;
-        }
-        launch.command(&disk.path(), None, predictions)
-    }
-}
-
-/// A run of the command that ended well.
-struct Finished {
-    elapsed: std::time::Duration,
-    /// `None` on a disk of this host.
-    emulated: Option<EmulatedTime>,
-    observation: Option<chronodisk_native::Observation>,
-    /// By the kernel's account of the device.
-    request_time_s: Option<f64>,
-}
-
-/// Whether most requests were writes, and two or more were in flight on average while there was one. A program that
-/// waits for each of its writes is not throttled.
-fn has_several_writes(summary: &Summary) -> bool {
-    let writes = summary.by_op.get("write").map_or(0, |op| op.requests);
-    writes * 2 > summary.requests && summary.mean_queue_depth >= 2.0 * summary.utilisation
-}
-
-/// Activity of an emulated device while the command ran.
-#[derive(Clone, Copy)]
-struct EmulatedTime {
-    /// For how long it had no request.
-    without_request_s: f64,
-    /// For how long some request was due and not completed yet: so much of the run may be the host's doing.
-    late_s: f64,
-    /// Whether several writes were in flight on a device whose write-back the kernel throttles.
-    throttled_writes: bool,
-}
-
-impl Finished {
-    fn seconds(&self) -> f64 {
-        self.elapsed.as_secs_f64()
-    }
-}
-
-impl WhatIf {
-    /// The runs ended before there was a prediction.
-    fn stop(&mut self, stop: &Stop) {
-        let (ended_by, status, failure) = match stop {
-            Stop::Command(status) => (EndedBy::Command, *status, None),
-            Stop::Asked(status) => (EndedBy::Signal, *status, None),
-            Stop::Failure(failure) => (EndedBy::Chronodisk, status::OWN_FAILURE, Some(failure.to_string())),
-        };
-        (self.ended_by, self.exit_status, self.failure) = (ended_by, status, failure);
-        self.results.clear();
-    }
-
-    /// Adds an observed run to the results from `first` on.
-    fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
-        let observation =
-            ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;
-        for (offset, prediction) in observation.predictions.iter().enumerate() {
-            let observed = Observed {
-                prediction,
-                observation,
-                elapsed_s: ran.seconds(),
-                without_request_s: ran.emulated.map(|emulated| emulated.without_request_s),
-                request_time_s: ran.request_time_s,
-            };
-            self.add(first + offset, &observed);
-        }
-        self.warnings.extend(expect_believable(observation));
-        Ok(())
-    }
-
-    fn undisturbed(&mut self, ran: &Finished) {
-        self.elapsed_s.add(ran.seconds());
-        if let Some(request_time_s) = ran.request_time_s {
-            self.request_time_s.get_or_insert_with(Spread::default).add(request_time_s);
-        }
-        if let Some(emulated) = ran.emulated {
-            self.without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
-            self.late_s.get_or_insert_with(Spread::default).add(emulated.late_s);
-            self.throttled_writes |= emulated.throttled_writes;
-        }
-    }
-
-    fn measured(&mut self, index: usize, ran: &Finished) {
-        let result = &mut self.results[index];
-        result.measured_s.get_or_insert_with(Spread::default).add(ran.seconds());
-        if let Some(emulated) = ran.emulated {
-            result.measured_without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
-            result.measured_late_s.get_or_insert_with(Spread::default).add(emulated.late_s);
-        }
-    }
 }

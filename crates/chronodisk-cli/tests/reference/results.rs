@@ -28,7 +28,7 @@ const SCHEMAS: &[(&str, &[&str])] = &[
     ),
     ("chronodisk.compare/1", &["chronodisk-report/src/compare.rs", "chronodisk-report/src/judge.rs"]),
     ("chronodisk.simulate/1", &["chronodisk-report/src/simulation.rs"]),
-    ("chronodisk.whatif/1", &["chronodisk-cli/src/commands/whatif/result.rs"]),
+    ("chronodisk.whatif/1", &["chronodisk-run/src/whatif/result.rs"]),
     ("chronodisk.sweep/1", &["chronodisk-sweep/src/results.rs"]),
     ("chronodisk.validate/1", &["chronodisk-report/src/fidelity.rs"]),
     ("chronodisk.fit/1", &["chronodisk-report/src/sweep_fit.rs"]),

@@ -15,8 +15,11 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use super::TestFolder;
 
 /// The sources that make listeners. Their services are below.
-const MADE_IN: [&str; 3] =
-    ["chronodisk-front/src/server/listen.rs", "chronodisk-engine/src/emulator/socket.rs", "chronodisk-cli/src/http.rs"];
+const MADE_IN: [&str; 3] = [
+    "chronodisk-front/src/server/listen.rs",
+    "chronodisk-engine/src/emulator/socket.rs",
+    "chronodisk-run/src/serve/http.rs",
+];
 
 /// More than the connections of any listener.
 const IDLE: usize = 300;

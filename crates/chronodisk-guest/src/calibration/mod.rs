@@ -140,8 +140,7 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
 /// # Errors
 /// Those of a run, and of starting a program.
 pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)) -> Result<Calibration, RunError> {
-    let executable =
-        std::env::current_exe().map_err(|source| RunError::Io { doing: "finding this program", source })?;
+    let executable = &options.executable;
     let words = |probe: &Probe| {
         let mut command = vec![executable.clone().into_os_string()];
         command.extend(probes::words(probe).map(Into::into));
@@ -151,7 +150,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         on_probe(probe.title);
         let mut runs = Vec::new();
         for _ in 0..reps.max(1) {
-            let mut command = Command::new(&executable);
+            let mut command = Command::new(executable);
             command.args(probes::words(probe));
             let native = native_run(&mut command, Processors::One)?.cpu();
             // Only the cost of stops is subtracted, so that the rest is visible.

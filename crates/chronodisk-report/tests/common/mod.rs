@@ -108,9 +108,9 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             cpu_speed: None,
         },
         guest: GuestInfo {
-            kernel: "6.1.176".into(),
-            memory_bytes: 512 << 20,
-            cpus: 1,
+            kernel: Some("6.1.176".into()),
+            memory_bytes: Some(512 << 20),
+            cpus: Some(1),
             file_system: "ext4".into(),
             mkfs_options: String::new(),
             mount_options: String::new(),

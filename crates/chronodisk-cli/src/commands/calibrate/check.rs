@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use chronodisk_guest::calibration::{self, NativeFolder, NativeRun, Processors, native_run};
 use chronodisk_guest::{FileSystem, KernelCosts, RunError, RunOutcome, Stage, Work};
+use chronodisk_run::guest_failure;
 use serde::Serialize;
 
 use super::{Arguments, MOUNT_POINT, guest, interrupted, kept_costs};
-use crate::commands::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::progress::Working;
@@ -249,7 +249,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         match row(program, &folder, reps, &costs) {
             Ok(row) => report.programs.push(row),
             Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
-            Err(error) => return Err(run::failure(error)),
+            Err(error) => return Err(guest_failure(error)),
         }
     }
     for load in loads::LOADS.iter().filter(|load| is_asked_for(load.name)) {
@@ -258,7 +258,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             Ok(Some(row)) => report.loads.push(row),
             Ok(None) => report.skipped.push(load.name.to_owned()),
             Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
-            Err(error) => return Err(run::failure(error)),
+            Err(error) => return Err(guest_failure(error)),
         }
     }
     drop(working);

@@ -11,15 +11,15 @@ use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice,
     RootChoice, RunError, RunOptions, StoppingCpu, StoreChoice, Work,
 };
+use chronodisk_run::memory::host_memory_bytes;
+use chronodisk_run::{guest_failure, quantity};
 use chronodisk_sim::Nanos;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::progress::Working;
-use crate::run_result::host_memory_bytes;
-use crate::{output, quantity};
+use crate::{output, version};
 
 /// Measures the cost of system calls in a guest against this host's
 ///
@@ -75,7 +75,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let calibration = match calibration::calibrate(&options, arguments.reps.unwrap_or(REPS), &mut tell) {
         Ok(calibration) => calibration,
         Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
-        Err(error) => return Err(run::failure(error)),
+        Err(error) => return Err(guest_failure(error)),
     };
     drop(working);
     let file =
@@ -124,9 +124,10 @@ fn kept_costs() -> KernelCosts {
 
 /// A guest on a device that takes no time.
 fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) -> Result<RunOptions, Failure> {
-    let profile = crate::device::find("null")?;
+    let profile = chronodisk_run::device::find("null")?;
     let patience = Patience::default();
     Ok(RunOptions {
+        executable: version::executable(),
         devices: vec![DeviceOptions {
             speed: 1.0,
             model: ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() },

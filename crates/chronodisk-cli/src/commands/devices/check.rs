@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use chronodisk_device::rates::{Check, Effort, Figure, Load, Row, Verdict, Wait, check};
 use chronodisk_device::{Bytes, Profile, ProfileError};
 use chronodisk_report::{Align, Table};
+use chronodisk_run::device;
 use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output};
+use crate::output;
 
 /// Name and version of the JSON form; added fields don't change it.
 const SCHEMA: &str = "chronodisk.devices-check/1";
@@ -119,7 +120,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
 fn in_parallel(profiles: &[Profile], effort: Effort, threads: usize) -> Result<Vec<Check>, ProfileError> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
-    let done = output::Progress::new(profiles.len() as u64, "profiles");
+    let done = crate::progress::Progress::new(profiles.len() as u64, "profiles");
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, profiles.len().max(1)) {
             scope.spawn(|| {

@@ -10,12 +10,13 @@ use chronodisk_device::rates::{Summary, summarise};
 use chronodisk_device::{HeldOut, Profile, Validation};
 use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::{Align, ReportError, Table, write_text};
+use chronodisk_run::device;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output};
+use crate::output;
 
 /// Lists the built-in device profiles, their rates, and how well each is validated
 ///

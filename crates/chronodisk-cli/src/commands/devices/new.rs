@@ -6,13 +6,14 @@ use chronodisk_device::rates::{Check, Effort, Verdict, check};
 use chronodisk_device::{Profile, Rate, parse_rate};
 use chronodisk_fit::data_sheet::{DataSheet, Drafted, Medium};
 use chronodisk_report::write_text;
+use chronodisk_run::{device, quantity};
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::{check as checks, unwritten};
 use crate::failure::{Failure, Outcome, status};
-use crate::{device, output, quantity};
+use crate::output;
 
 /// Name and version of the JSON form; added fields don't change it.
 const SCHEMA: &str = "chronodisk.new-device/1";

@@ -1,12 +1,12 @@
 //! Arrivals of requests: a trace's, and generated ones.
 
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{ReplayOptions, TraceArrivals};
 use chronodisk_trace::ArrivalProcess;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::quantity;
 
 /// When requests arrive, and where those of a trace go.
 #[derive(Clone, Copy, Debug, Args)]

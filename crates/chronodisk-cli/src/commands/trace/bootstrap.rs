@@ -4,14 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{CallRecord, CallTrace, Draw, Groups, draw};
 use clap::Args;
 
 use super::{GROUPING_BYTES, groups, incompleteness, read};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{output, quantity};
+use crate::output;
 
 /// Draws the groups of a trace with replacement, and writes a trace for each draw
 ///
@@ -109,7 +110,7 @@ fn beside(directory: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn fill(partial: &Path, trace: &CallTrace, found: &Groups, arguments: &Arguments) -> Result<(), Failure> {
-    let progress = output::Progress::new(arguments.count.into(), "draws");
+    let progress = crate::progress::Progress::new(arguments.count.into(), "draws");
     for number in 0..arguments.count {
         let which = Draw { seed: arguments.seed, number: number.into(), jitter: arguments.jitter };
         let drawn = draw(trace, found, which)

@@ -1,13 +1,14 @@
 //! `chronodisk trace compare`: two block traces side by side.
 
 use chronodisk_report::{ComparedTrace, compare_traces};
+use chronodisk_run::memory::{self, MemoryOptions};
+use chronodisk_run::quantity;
 use chronodisk_sim::ContentsLimit;
 use clap::Args;
 
 use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
-use crate::{memory, output, quantity};
+use crate::output;
 
 /// Compares the requests of two block traces in any order
 ///

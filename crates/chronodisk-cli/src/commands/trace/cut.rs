@@ -1,6 +1,7 @@
 //! `chronodisk trace cut` and `chronodisk trace scale`: a part of a block trace, and one at another speed.
 
 use chronodisk_report::LogInfo;
+use chronodisk_run::quantity;
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_sweep::BlockTrace;
 use chronodisk_trace::block::ReadCounts;
@@ -9,7 +10,6 @@ use clap::Args;
 use super::written::{self, OutputOptions, Requests};
 use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome};
-use crate::quantity;
 
 /// Cuts a part out of a block trace, by time
 ///

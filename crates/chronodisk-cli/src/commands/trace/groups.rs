@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use chronodisk_run::memory::MemoryOptions;
 use chronodisk_trace::calls::{CallTrace, Groups, groups};
 use clap::Args;
 use serde::Serialize;
 
 use super::{GROUPING_BYTES, incompleteness, read};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
 use crate::output;
 
 /// Lists the groups of dependent tasks, the elements of a bootstrap

@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
+use chronodisk_run::memory::MemoryOptions;
 use chronodisk_sim::{MeteredRead, Nanos};
 use chronodisk_trace::calls::{CallTrace, Header, TracerCost, fold, read_strace};
 use clap::Args;
@@ -12,7 +13,6 @@ use clap::Args;
 use super::record::{CALL_FACTOR, collided, convert};
 use super::{incompleteness, tasks};
 use crate::failure::{Failure, Outcome, status};
-use crate::memory::MemoryOptions;
 use crate::output;
 
 /// Converts the output of strace, or the journal of a killed recorder, into a trace of system calls

@@ -17,12 +17,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use chronodisk_report::{CallMemory, ReportError, read_calls_within};
+use chronodisk_run::RecordedOptions;
+use chronodisk_run::memory::{MemoryOptions, unreadable};
 use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
-use crate::memory::{MemoryOptions, unreadable};
-use crate::options::CommandOptions;
 
 /// Converts, cuts, merges, describes and compares traces of block requests; records, imports, examines, draws and
 /// replays traces of system calls
@@ -50,7 +50,7 @@ enum Command {
 }
 
 /// Executes the command.
-pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
+pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(&arguments),
         Command::Cut(arguments) => cut::cut(&arguments),

@@ -10,15 +10,15 @@ use std::time::Duration;
 use chronodisk_engine::ending::signal_name;
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::{EndedBy, write_calls};
+use chronodisk_run::{EndSignals, Keyboard, native_failure, snapshot};
 use chronodisk_sim::{ContentsLimit, MeteredRead};
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
 use serde::Serialize;
 
 use super::{incompleteness, tasks};
-use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome};
-use crate::{native_run, output, snapshot};
+use crate::output;
 
 /// Records the system calls of a program on this host
 ///
@@ -143,7 +143,7 @@ fn mount_point(given: &Path) -> Result<String, Failure> {
 }
 
 fn failed(error: NativeError, journal: &Path) -> Failure {
-    let failure = native_run::failure(error);
+    let failure = native_failure(error);
     if journal.exists() { kept(failure, journal).after_start() } else { failure }
 }
 

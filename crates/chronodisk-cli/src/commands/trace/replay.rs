@@ -3,17 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chronodisk_run::memory::MemoryOptions;
+use chronodisk_run::{Draws, GuestArguments, RecordedOptions, Work, quantity, snapshot};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
 
 use super::{PLAN_BYTES, groups, read};
-use crate::commands::run::{self, GuestArguments, Work};
-use crate::draws::Draws;
+use crate::commands::run;
 use crate::failure::{Failure, Outcome};
-use crate::memory::MemoryOptions;
-use crate::options::CommandOptions;
-use crate::{output, quantity, snapshot};
+use crate::output;
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
 ///
@@ -54,7 +53,7 @@ pub struct Arguments {
     guest: GuestArguments,
 }
 
-pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
+pub fn execute(mut arguments: Arguments, options: RecordedOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
     if options.is_given("jitter") && arguments.bootstrap.is_none() {
         return Err(Failure::usage(

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use chronodisk_run::snapshot;
 use clap::Args;
 
 use crate::failure::{Outcome, status};
-use crate::{output, snapshot};
+use crate::output;
 
 /// Keeps the metadata of a file system in a sparse image
 ///

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use chronodisk_report::{StatisticsGatherer, plot_trace_statistics};
+use chronodisk_run::quantity;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::bootstrap::{Bootstrap, DRAWS};
 use clap::Args;
@@ -10,7 +11,7 @@ use clap::Args;
 use super::written;
 use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, quantity};
+use crate::output;
 
 /// Describes a block trace: rates, sizes, sequentiality, footprint, reuse distances, burstiness, idle times
 ///

@@ -74,7 +74,7 @@ impl Pace {
 /// The time in which so many tokens come, in parts of a nanosecond.
 fn time_of(tokens: u64, rate: u64) -> u128 {
     // Below 2^64 · 2^30 · 2^20 = 2^114.
-    (u128::from(tokens) * 1_000_000_000 << PARTS) / u128::from(rate)
+    ((u128::from(tokens) * 1_000_000_000) << PARTS) / u128::from(rate)
 }
 
 #[cfg(test)]

@@ -1,0 +1,11 @@
+//! Options that several commands share. Each is a field with its help.
+
+mod elsewhere;
+mod labels;
+mod reps;
+mod squash;
+
+pub use self::elsewhere::{Elsewhere, PROGRAM_PREFIX, model_lost};
+pub use self::labels::LabelArguments;
+pub use self::reps::Reps;
+pub use self::squash::SquashArguments;

@@ -1,0 +1,140 @@
+//! The content of the folder of runs, without reading whole results.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use chronodisk_report::{Labels, RUN_SCHEMA, unix_seconds_of};
+use chronodisk_sim::TextFile;
+use serde::{Deserialize, Serialize};
+
+use super::directory::RunDirectory;
+
+/// A directory in which a run was kept, or begun.
+#[derive(Debug, Serialize)]
+pub struct KeptRun {
+    /// Name of the directory.
+    pub id: String,
+    /// The directory.
+    pub directory: RunDirectory,
+    /// Bytes of the files in it.
+    pub bytes: u64,
+    /// The beginning of its result.
+    #[serde(flatten)]
+    pub head: Option<Head>,
+    /// Why there is no such beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A result's fields for a list. Only fields of every schema version are required.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Head {
+    /// When it began, as in RFC 3339.
+    pub started_at: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Its device.
+    pub device: HeadDevice,
+    /// Its file system.
+    pub guest: HeadGuest,
+    /// Its clock.
+    pub clock: HeadClock,
+    /// Its command.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Its repetitions.
+    pub reps: Vec<HeadRep>,
+}
+
+/// The device, in a [`Head`].
+#[derive(Debug, Deserialize, Serialize)]
+pub struct HeadDevice {
+    /// Name of the profile.
+    pub profile: String,
+    /// Its capacity.
+    pub capacity_bytes: u64,
+}
+
+/// The guest, in a [`Head`].
+#[derive(Debug, Deserialize, Serialize)]
+pub struct HeadGuest {
+    /// Name of the file system.
+    pub file_system: String,
+}
+
+/// The clock, in a [`Head`].
+#[derive(Debug, Deserialize, Serialize)]
+pub struct HeadClock {
+    /// Name of the clock.
+    pub driver: String,
+}
+
+/// A repetition, in a [`Head`].
+#[derive(Debug, Deserialize, Serialize)]
+pub struct HeadRep {
+    /// Run time of the command.
+    pub run_time_ns: u64,
+    /// Exit status of the command.
+    pub exit_status: i32,
+}
+
+/// Why a directory without a result is there.
+const UNFINISHED: &str = "no result: the run is not over, or was killed";
+
+impl KeptRun {
+    /// Looks at a directory; `None` if it holds nothing that a run leaves.
+    pub fn read(directory: RunDirectory) -> Option<Self> {
+        let files = directory.files();
+        if files.is_empty() {
+            return None;
+        }
+        let bytes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum();
+        let id = directory.id();
+        let (head, problem) = match read_head(&directory) {
+            Ok(head) => (Some(head), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        Some(KeptRun { id, directory, bytes, head, problem })
+    }
+
+    /// The labels; none if there is no readable result.
+    pub fn labels(&self) -> Labels {
+        self.head.as_ref().map(|head| head.labels.clone()).unwrap_or_default()
+    }
+
+    /// How long ago the run began, by its result, or else by the directory's time.
+    pub fn age(&self) -> Duration {
+        let begun = self.head.as_ref().and_then(|head| unix_seconds_of(&head.started_at)).map(Duration::from_secs);
+        let modified = || fs::metadata(self.directory.path()).and_then(|metadata| metadata.modified()).ok();
+        let begun = begun.map(|since| SystemTime::UNIX_EPOCH + since).or_else(modified);
+        begun.and_then(|begun| begun.elapsed().ok()).unwrap_or_default()
+    }
+
+    /// Mean run time in seconds.
+    pub fn run_time_mean_s(&self) -> Option<f64> {
+        let reps = &self.head.as_ref()?.reps;
+        let sum: f64 = reps.iter().map(|rep| rep.run_time_ns as f64 / 1e9).sum();
+        (!reps.is_empty()).then(|| sum / reps.len() as f64)
+    }
+}
+
+fn read_head(directory: &RunDirectory) -> Result<Head, String> {
+    let path = directory.run();
+    if !path.exists() {
+        return Err(if directory.is_simulation() { "a simulation" } else { UNFINISHED }.to_owned());
+    }
+    let cannot = |error: &dyn std::fmt::Display| format!("result.json: can't read: {error}");
+    let file = fs::File::open(&path).map_err(|error| cannot(&error))?;
+    let text = TextFile::Result.read(file).map_err(|error| cannot(&error))?;
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    let malformed = |error: serde_json::Error| format!("result.json: {error}");
+    let schema = serde_json::from_str::<Named>(&text).map_err(malformed)?.schema;
+    if schema != RUN_SCHEMA {
+        return Err(format!("result.json: schema is '{schema}'; expected '{RUN_SCHEMA}'"));
+    }
+    serde_json::from_str(&text).map_err(malformed)
+}

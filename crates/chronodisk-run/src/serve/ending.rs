@@ -1,0 +1,216 @@
+//! How a server ends: by a signal, or with the program of `--run`.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use chronodisk_engine::ending::{EndRequests, Offspring};
+use chronodisk_front::server::Address;
+use chronodisk_native::Attachment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use super::arguments::ServeArguments;
+use crate::failure::{Failure, status};
+use crate::signals::EndSignals;
+
+/// Starts the command of `--run`, which finds the device in its environment.
+pub fn captive(
+    arguments: &ServeArguments,
+    command: &std::ffi::OsStr,
+    first: Option<&Address>,
+    block_device: Option<&Path>,
+) -> Result<Child, Failure> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command);
+    if let (Some(first), false) = (first, arguments.nbd.is_empty()) {
+        shell.env("uri", arguments.nbd_uri(first));
+    }
+    match first {
+        Some(Address::Unix(path)) => {
+            shell.env("unixsocket", path);
+        }
+        Some(Address::Tcp { port, .. }) => {
+            shell.env("port", port.to_string());
+        }
+        None => {}
+    }
+    if let Some(device) = block_device {
+        shell.env("device", device);
+    }
+    if arguments.json {
+        // Standard output is the result's.
+        shell.stdout(Stdio::from(std::io::stderr()));
+    }
+    shell.spawn().map_err(|error| Failure::host(format!("can't start a shell: {error}")))
+}
+
+/// Cause of a server's end.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// The exit status that this means.
+    pub status: u8,
+    /// It was a signal, not the end of the program of `--run`.
+    pub by_signal: bool,
+}
+
+/// A server until its end.
+pub struct Waiting<'a> {
+    pub signals: &'a EndSignals,
+    /// The program of `--run`.
+    pub child: Option<Child>,
+    /// The block device of `--attach`.
+    pub attachment: Option<&'a Attachment>,
+    /// Called every second, if present.
+    pub every_second: Option<&'a mut dyn FnMut()>,
+}
+
+/// How long processes that were killed may take to go.
+const KILLED_GO_WITHIN: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Waiting<'_> {
+    /// Waits for a signal, the end of the child or the end of the block device. A signal goes to the child first.
+    ///
+    /// `offspring` are the child and all that it starts; after a signal nothing of it is left.
+    pub fn wait(mut self, offspring: &Offspring) -> Result<Ending, Failure> {
+        let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
+        let number = self.child.as_ref().map(Child::id);
+        let pidfd = self.child.as_ref().map(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()));
+        let pidfd = pidfd.transpose().map_err(|errno| failed(errno.into()))?;
+        let mut passed_on = false;
+        loop {
+            let request = self.signals.request();
+            if let Some(request) = request {
+                let Some(child) = &mut self.child else { return Ok(Ending { status: status::FINE, by_signal: true }) };
+                if !std::mem::replace(&mut passed_on, true) {
+                    ask_to_end(child, request.signal);
+                }
+                if Instant::now() >= request.kills_at() {
+                    offspring.end_all(KILLED_GO_WITHIN);
+                    let _ = child.wait();
+                    return Ok(Ending { status: request.status(), by_signal: true });
+                }
+            }
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait().map_err(failed)?
+            {
+                if request.is_some() {
+                    offspring.end_all(KILLED_GO_WITHIN);
+                }
+                return Ok(Ending { status: exit_status(status), by_signal: request.is_some() });
+            }
+            if let Some(lost) = self.attachment.and_then(Attachment::lost) {
+                offspring.end_all(KILLED_GO_WITHIN);
+                return Err(Failure::host(format!("{lost} died; the server was ended")));
+            }
+            offspring.bury(number.as_slice());
+            let left = request.map(|request| request.kills_at().saturating_duration_since(Instant::now()));
+            let others = [pidfd.as_ref().map(AsFd::as_fd), self.attachment.map(Attachment::pidfd)];
+            let has_waited =
+                wait_for(self.signals.news(), others, left.unwrap_or(SECOND).min(SECOND)).map_err(failed)?;
+            if let (true, Some(every_second)) = (has_waited, &mut self.every_second) {
+                every_second();
+            }
+        }
+    }
+}
+
+/// Waits until something can be read from one of them; whether the time is over before that.
+fn wait_for(news: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 2], most: Duration) -> std::io::Result<bool> {
+    let all = [Some(news)].into_iter().chain(others).flatten();
+    let mut waits: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(&mut waits, Some(&most)) {
+        Ok(ready) => Ok(ready == 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Passes a signal on. A process that is stopped does not see it until it goes on.
+fn ask_to_end(child: &Child, signal: i32) {
+    for signal in [Signal::from_named_raw(signal), Some(Signal::CONT)].into_iter().flatten() {
+        let _ = kill_process(Pid::from_child(child), signal);
+    }
+}
+
+/// As a shell has it: 128 and the signal's number if one ended the process.
+fn exit_status(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// A file with this process's number, locked by flock(2) and removed when this value is dropped.
+///
+/// Only its server holds the lock, so that a file that a killed server left behind is no obstacle.
+pub struct PidFile<'a> {
+    path: &'a Path,
+    /// Its lock ends with it.
+    _file: fs::File,
+}
+
+impl<'a> PidFile<'a> {
+    /// Refuses a file that belongs to a server which runs.
+    pub fn expect_free(path: &Path) -> Result<(), Failure> {
+        match fs::File::open(path) {
+            Ok(file) => lock(&file, path),
+            Err(error) if error.kind() == ErrorKind::NotFound => crate::place::expect_place(path),
+            Err(error) => Err(failed(path, error)),
+        }
+    }
+
+    /// Writes it. It appears as a whole, and never in the place of another server's.
+    pub fn write(path: &'a Path) -> Result<Self, Failure> {
+        let number = std::process::id();
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        let fresh = PathBuf::from(name);
+        let written = write_locked(&fresh, number).and_then(|file| {
+            let mut linked = fs::hard_link(&fresh, path);
+            if linked.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists) {
+                PidFile::expect_free(path).map_err(std::io::Error::other)?;
+                fs::remove_file(path)?;
+                linked = fs::hard_link(&fresh, path);
+            }
+            linked.map(|()| file)
+        });
+        let _ = fs::remove_file(&fresh);
+        written.map(|file| PidFile { path, _file: file }).map_err(|error| failed(path, error))
+    }
+}
+
+fn write_locked(path: &Path, number: u32) -> std::io::Result<fs::File> {
+    let mut file = fs::File::create_new(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    writeln!(file, "{number}")?;
+    Ok(file)
+}
+
+fn lock(file: &fs::File, path: &Path) -> Result<(), Failure> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let number = fs::read_to_string(path).unwrap_or_default();
+            Err(Failure::usage(format!("--pidfile {}: process {} has it", path.display(), number.trim()))
+                .help("name another file, or end that server first"))
+        }
+        Err(errno) => Err(failed(path, errno.into())),
+    }
+}
+
+fn failed(path: &Path, error: std::io::Error) -> Failure {
+    Failure::host(format!("--pidfile {}: {error}", path.display()))
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.path);
+    }
+}

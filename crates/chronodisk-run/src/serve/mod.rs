@@ -1,0 +1,14 @@
+//! Devices that clients use in real time.
+
+mod arguments;
+mod before;
+mod ending;
+mod execute;
+mod http;
+mod metrics;
+mod shadow;
+mod start;
+mod store;
+
+pub use self::arguments::ServeArguments;
+pub use self::execute::{ServePlan, ServeProgress, serve};

@@ -1,0 +1,152 @@
+//! The server of a device, its listeners and its block device.
+
+use std::path::Path;
+
+use chronodisk_device::DeviceInfo;
+use chronodisk_engine::listen::Share;
+use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
+use chronodisk_front::BlkConfig;
+use chronodisk_front::fuse::FuseFile;
+use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
+use chronodisk_front::nbd::{Export, ServerOffer, Tls};
+use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions};
+use chronodisk_native::Attachment;
+use chronodisk_sim::SECTOR_BYTES;
+
+use super::arguments::{Attach, ServeArguments, TlsChoice};
+use super::shadow::{self, Target};
+use super::store;
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::native::native_failure;
+use crate::notes::note;
+use crate::result::settings_of;
+
+pub(super) fn server_options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
+    if let Some(cpu) = arguments.cpu
+        && !real_host::usable_cpus().contains(&cpu)
+    {
+        let usable: Vec<String> = real_host::usable_cpus().iter().map(usize::to_string).collect();
+        return Err(Failure::usage(format!(
+            "--cpu {cpu}: expected one of the CPUs that this process may use: {}",
+            usable.join(", ")
+        )));
+    }
+    Ok(ServerOptions {
+        timing: RealOptions { arrival_skew: arguments.arrival_skew, completion_lead: arguments.completion_lead },
+        // The kernel's threads of a loop device need the CPU on which a thread with priority would wait.
+        realtime: !arguments.no_realtime && arguments.attach.is_none(),
+        cpu: arguments.cpu,
+        connections: connections(arguments),
+        client_bytes_max: arguments.client_memory,
+        ..ServerOptions::default()
+    })
+}
+
+pub(super) fn start(
+    arguments: &ServeArguments,
+    device: &Device,
+    target: Option<Target>,
+    options: ServerOptions,
+) -> Result<(Server, Option<OverflowView>), Failure> {
+    let info = device.info();
+    let real_block_bytes = target.as_ref().map_or(512, |target| target.store.block_bytes());
+    let is_real = target.is_some();
+    let (size_bytes, (store, overflow)): (u64, store::Opened) = match target {
+        Some(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
+        None => {
+            let size_bytes = info.capacity_sectors * SECTOR_BYTES;
+            (size_bytes, store::open(arguments, size_bytes, info.volatile_cache)?)
+        }
+    };
+    let export = Export {
+        // Zeros that a real device does not know are no faster than a write.
+        write_zeroes: !is_real,
+        description: format!("chronodisk {}", info.name),
+        block_bytes_min: info.logical_block_bytes.max(real_block_bytes).min(1 << 16),
+        block_bytes_preferred: info.physical_block_bytes.max(4096).max(info.logical_block_bytes).min(1 << 25),
+        read_only: arguments.read_only,
+        rotational: info.rotational,
+        trim: info.discard_unit_sectors.is_some(),
+        ..Export::new("", size_bytes)
+    };
+    let offer = ServerOffer::new(vec![export], tls(arguments)?).map_err(Failure::usage)?;
+    if arguments.lock_memory {
+        real_host::lock_memory().map_err(|error| {
+            Failure::host(format!("can't lock memory: {error}"))
+                .help("raise the limit with `ulimit -l`, or omit --lock-memory")
+        })?;
+    }
+    let clock = MonotonicClock::new();
+    let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
+    if is_real {
+        let options = ServerOptions { helpers_max: arguments.shadow_depth as usize, ..options };
+        return Ok((Server::shadow(device.model()?, store, offer, clock, options).map_err(cant_start)?, None));
+    }
+    let mut engine = Engine::new();
+    engine.set_host_clock(Box::new(clock.clone()));
+    let index = engine.attach(device.model()?);
+    let server = Server::new(engine, index, store, offer, clock, options).map_err(cant_start)?;
+    Ok((server, overflow))
+}
+
+fn tls(arguments: &ServeArguments) -> Result<Tls, Failure> {
+    let Some(directory) = &arguments.tls_certificates else { return Ok(Tls::Off) };
+    let verify = if arguments.tls_verify_peer { VerifyPeer::Yes } else { VerifyPeer::No };
+    let config =
+        server_config(directory, verify).map_err(|error| Failure::usage(format!("--tls-certificates: {error}")))?;
+    Ok(match arguments.tls {
+        Some(TlsChoice::Allow) => Tls::Allowed(config),
+        None | Some(TlsChoice::Require) => Tls::Required(config),
+    })
+}
+
+pub(super) fn listen(
+    arguments: &ServeArguments,
+    device: &Device,
+    server: &mut Server,
+) -> Result<Vec<Address>, Failure> {
+    let listened = arguments.nbd.iter().map(|address| server.listen_nbd(address));
+    let mut addresses: Vec<Address> =
+        listened.collect::<Result<_, _>>().map_err(|error| Failure::host(format!("--nbd {error}")))?;
+    if let Some(path) = &arguments.vhost_user {
+        let address = Address::Unix(path.clone());
+        let listened = server.listen_vhost_user(&address, blk_config(device.info(), arguments.read_only)?);
+        listened.map_err(|error| Failure::host(format!("--vhost-user {error}")))?;
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+/// Makes the block device of `--attach`.
+pub(super) fn attach(
+    arguments: &ServeArguments,
+    device: &Device,
+    server: &mut Server,
+    executable: &Path,
+) -> Result<Option<Attachment>, Failure> {
+    let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
+    let info = device.info();
+    let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
+    let mut attachment = chronodisk_native::attach(server, info, file, "none", executable).map_err(native_failure)?;
+    // A disk of this host, open by its users only.
+    attachment.leave().map_err(native_failure)?;
+    note(format_args!("block device: {}", settings_of(&attachment).line()));
+    Ok(Some(attachment))
+}
+
+/// The device as a virtual machine sees it.
+fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> {
+    if read_only {
+        return Err(Failure::usage(
+            "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
+        ));
+    }
+    Ok(BlkConfig::of(info))
+}
+
+fn connections(arguments: &ServeArguments) -> Share {
+    let share = Share::of(arguments.connections as usize);
+    let per_peer = arguments.connections_per_address.map_or(share.per_peer, |most| most as usize);
+    Share { per_peer, ..share }
+}
