@@ -129,6 +129,7 @@ pub const NOT_READ: &[(&str, &str)] = &[
     ("report --output", "written"),
     ("show --plot", "written"),
     ("devices import --output", "written"),
+    ("devices new --output", "written"),
     ("kernel build --source", "unpacked by tar"),
     ("kernel build --patch", "read by patch"),
     ("kernel build --output", "written"),
