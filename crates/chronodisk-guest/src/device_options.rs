@@ -25,6 +25,23 @@ pub struct DeviceOptions {
     pub store_rate: Option<u64>,
 }
 
+impl DeviceOptions {
+    /// A new device at the speed and with the capacity of its profile.
+    #[must_use]
+    pub fn new(model: ModelChoice, store: StoreChoice) -> Self {
+        DeviceOptions {
+            model,
+            speed: 1.0,
+            capacity_bytes: None,
+            state_file: None,
+            store,
+            durable: false,
+            store_recording: None,
+            store_rate: None,
+        }
+    }
+}
+
 /// Where a device's model is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelChoice {

@@ -17,6 +17,9 @@ use crate::replay::ThinkTime;
 use crate::root::RootChoice;
 use crate::time::GuestTime;
 
+const PATIENCE: Duration = Duration::from_secs(60);
+const MEMORY_BYTES: u64 = 512 << 20;
+
 /// Command and devices of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -86,6 +89,43 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// A run of `command` on one device with ext4 at `/mnt`, with the defaults of `chronodisk run`.
+    #[must_use]
+    pub fn new(executable: PathBuf, device: DeviceOptions, time: GuestTime, command: Vec<OsString>) -> Self {
+        RunOptions {
+            executable,
+            devices: vec![device],
+            answer_patience: PATIENCE,
+            reconnect_patience: PATIENCE,
+            model_delay: Nanos::ZERO..=Nanos::ZERO,
+            clock_disturbance: Nanos::ZERO,
+            seed: 1,
+            file_system: FileSystem::Ext4,
+            overwrite: false,
+            mkfs_options: Vec::new(),
+            mount_options: None,
+            mount_type: None,
+            mount_point: "/mnt".to_owned(),
+            scheduler: Some("none".to_owned()),
+            memory_bytes: MEMORY_BYTES,
+            time,
+            kernel: None,
+            modules: Vec::new(),
+            start_time: None,
+            host_writes: false,
+            root: RootChoice::Host,
+            settle: true,
+            drop_caches: false,
+            check: false,
+            sample_every: None,
+            command,
+            replay: None,
+            recording: None,
+            stdout_to_stderr: false,
+            ends_by_signal: false,
+        }
+    }
+
     /// The executable of the kernel that the guest gets; `None` if this host has none.
     #[must_use]
     pub fn kernel_file(&self) -> Option<PathBuf> {

@@ -33,7 +33,7 @@ pub use arguments::{Elsewhere, LabelArguments, Reps, SquashArguments, model_lost
 pub use executed::Executed;
 pub use failure::{Failure, Place, status, status_of_defect};
 pub use folder::{FreshDirectory, Head, KeptRun, LAST, Repetition, Replayable, RunDirectory, RunFolder};
-pub use guest::{Draws, GuestArguments, Progress, RecordedCalls, RunPlan, Work, execute, guest_failure, snapshot};
+pub use guest::{Draws, GuestArguments, RecordedCalls, RunPlan, RunProgress, Work, execute, guest_failure, snapshot};
 pub use native::{DeviceArguments, NativeArguments, NativePlan, execute_native, native_failure};
 pub use notes::show_notes_with;
 pub use place::expect_place;

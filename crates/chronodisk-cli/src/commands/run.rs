@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use chronodisk_run::{
-    Executed, GuestArguments, Progress, RecordedCalls, RecordedOptions, RunDirectory, RunFolder, RunPlan, Work,
+    Executed, GuestArguments, RecordedCalls, RecordedOptions, RunDirectory, RunFolder, RunPlan, RunProgress, Work,
 };
 use clap::Args;
 
@@ -54,11 +54,11 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOption
     let quiet = arguments.quiet;
     let mut status: Option<GuestStatus> = None;
     let run = chronodisk_run::execute(&plan, &mut |progress| match progress {
-        Progress::Repetition(_) if quiet => {}
-        Progress::Repetition(words) => output::note(words),
-        Progress::Boots => status = Some(GuestStatus::new(plan.options.file_system, quiet)),
-        Progress::Guest(event) => status.iter_mut().for_each(|status| status.saw(event.clone())),
-        Progress::Ended => status.iter().for_each(GuestStatus::clear),
+        RunProgress::Repetition(_) if quiet => {}
+        RunProgress::Repetition(words) => output::note(words),
+        RunProgress::Boots => status = Some(GuestStatus::new(plan.options.file_system, quiet)),
+        RunProgress::Guest(event) => status.iter_mut().for_each(|status| status.saw(event.clone())),
+        RunProgress::Ended => status.iter().for_each(GuestStatus::clear),
     })?;
     show(run, &plan.directory, quiet, arguments.json)
 }

@@ -90,15 +90,9 @@ mod tests {
     #[test]
     fn only_files_that_were_not_there_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let device = |name: &str| DeviceOptions {
-            speed: 1.0,
-            model: ModelChoice::Program { command: String::new() },
-            capacity_bytes: None,
-            state_file: None,
-            store: StoreChoice::File { path: folder.path().join(name) },
-            durable: false,
-            store_recording: None,
-            store_rate: None,
+        let device = |name: &str| {
+            let model = ModelChoice::Program { command: String::new() };
+            DeviceOptions::new(model, StoreChoice::File { path: folder.path().join(name) })
         };
         fs::write(folder.path().join("old"), "kept").unwrap();
         let new = NewFiles::of(&[device("old"), device("new")]);

@@ -15,9 +15,9 @@ use crate::failure::{Failure, command_began, status};
 use crate::notes::note;
 use crate::result::{Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
 
-/// Progress of a run.
+/// RunProgress of a run.
 #[derive(Clone, Debug)]
-pub enum Progress<'a> {
+pub enum RunProgress<'a> {
     /// The number of the next repetition, in words; not of a single one.
     Repetition(&'a str),
     /// The guest of a repetition begins to boot.
@@ -29,7 +29,7 @@ pub enum Progress<'a> {
 }
 
 /// Runs the guest as often as planned, and keeps the result.
-pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Executed, Failure> {
+pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Result<Executed, Failure> {
     // One that comes between two repetitions, or while the result is written, waits for the next one or for the end.
     let _held = HeldSignals::hold().map_err(Failure::host)?;
     let directory = &plan.directory;
@@ -50,7 +50,7 @@ pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Resul
 }
 
 /// Repeats until done, interrupted, or failed; completed repetitions count.
-fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
+fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Executed {
     let RunPlan { options, directory, reps, .. } = plan;
     let mut surroundings = None;
     let result = new_result(&Setting {
@@ -65,16 +65,16 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
     let mut run = Executed::begin(result);
     while reps.wants_more(&run.result) {
         if *reps != Reps::Fixed(1) {
-            watch(Progress::Repetition(&reps.of(&run.result)));
+            watch(RunProgress::Repetition(&reps.of(&run.result)));
         }
         let (index, seeds_before) = reps.next(&run.result);
         let seed = options.seed.wrapping_add(seeds_before);
-        watch(Progress::Boots);
+        watch(RunProgress::Boots);
         // The first made the file system that the next replace.
         let overwrite = options.overwrite || seeds_before > 0;
         let mut options = RunOptions { seed, overwrite, ..options.clone() };
         if let Err(failure) = plan.vary.prepare(index, &mut options) {
-            watch(Progress::Ended);
+            watch(RunProgress::Ended);
             run.fails(failure);
             run.keep_end(directory);
             return run;
@@ -93,10 +93,10 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(Progress<'_>)) -> Executed {
                 RunEvent::Unrecordable(call) => note(format_args!(
                     "warning: the command has made the call {call}, which no replay can make: the recording is incomplete"
                 )),
-                event => watch(Progress::Guest(event)),
+                event => watch(RunProgress::Guest(event)),
             }
         });
-        watch(Progress::Ended);
+        watch(RunProgress::Ended);
         notices.into_iter().for_each(|notice| note(format_args!("warning: {notice}")));
         if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
             run.result.surroundings = Some(read);

@@ -14,7 +14,7 @@ mod work;
 
 pub use self::arguments::GuestArguments;
 pub use self::draws::Draws;
-pub use self::execute::{Progress, execute};
+pub use self::execute::{RunProgress, execute};
 pub use self::failure::guest_failure;
 pub use self::plan::RunPlan;
 pub use self::recorded_calls::RecordedCalls;

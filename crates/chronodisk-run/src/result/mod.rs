@@ -150,3 +150,49 @@ pub fn ended_early(signal: &str) -> String {
 fn nanos(duration: Duration) -> Nanos {
     Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::device;
+
+    fn of_runner(runner: Runner<'_>) -> RunResult {
+        let executable = PathBuf::from("/usr/bin/chronodisk");
+        new_result(&Setting {
+            caller: &Caller { commit: None, command_line: vec!["chronodisk".into()], executable },
+            directory: &RunDirectory::at("runs/the-id"),
+            devices: &[device::load("null", None, 1).unwrap().used()],
+            command: &["true".into()],
+            recorded: &RecordedOptions::default(),
+            labels: &Labels::default(),
+            runner,
+        })
+    }
+
+    #[test]
+    fn without_a_guest_a_result_has_neither_kernel_nor_processors() {
+        let file_system =
+            NativeFileSystem { kind: FileSystem::Xfs, mkfs_options: "-m crc=0", mount_options: "", scheduler: "none" };
+        let native = of_runner(Runner::Native(file_system));
+        let value: Value = serde_json::from_str(&native.to_json()).unwrap();
+        let guest = json!({"file_system": "xfs", "mkfs_options": "-m crc=0", "mount_options": "", "scheduler": "none"});
+        assert_eq!((&value["guest"], &value["run_id"]), (&guest, &json!("the-id")));
+        assert_eq!((native.clock.driver.as_str(), native.guest.cpus), ("real", None));
+        assert_eq!(of_runner(Runner::Served { shadow: true }).clock.driver, "shadow");
+    }
+
+    #[test]
+    fn results_with_an_empty_kernel_stay_readable() {
+        let mut value: Value = serde_json::from_str(&of_runner(Runner::Served { shadow: false }).to_json()).unwrap();
+        let older = json!({
+            "kernel": "", "memory_bytes": 0, "cpus": 0, "file_system": "none", "mkfs_options": "",
+            "mount_options": "", "scheduler": "",
+        });
+        value["guest"] = older.clone();
+        let read: RunResult = serde_json::from_value(value).unwrap();
+        assert_eq!((read.guest.kernel.as_deref(), read.guest.cpus), (Some(""), Some(0)));
+        assert_eq!(serde_json::to_value(&read.guest).unwrap(), older);
+    }
+}

@@ -11,6 +11,16 @@ use crate::failure::Failure;
 use crate::folder::NewFiles;
 use crate::notes::note;
 
+/// Refuses `--read-only` for a virtual machine.
+pub fn check_read_only(arguments: &ServeArguments) -> Result<(), Failure> {
+    if arguments.vhost_user.is_some() && arguments.read_only {
+        return Err(Failure::usage(
+            "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses options that would expose the device unintentionally.
 pub fn check_exposure(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.tls_verify_peer && arguments.tls == Some(TlsChoice::Allow) {
@@ -88,13 +98,8 @@ pub struct NewStore(NewFiles);
 
 impl NewStore {
     /// Looks before the store is opened.
-    pub fn of(arguments: &ServeArguments) -> Self {
-        let store = arguments.store.to_string_lossy();
-        if store == "ram" || arguments.shadow.is_some() {
-            return NewStore(NewFiles::of_store(None));
-        }
-        let path = store.strip_prefix("overflow:").map_or(Path::new(&arguments.store), Path::new);
-        NewStore(NewFiles::of_store(Some(path)))
+    pub fn at(path: Option<&Path>) -> Self {
+        NewStore(NewFiles::of_store(path))
     }
 
     /// Clients may have written: the files stay.

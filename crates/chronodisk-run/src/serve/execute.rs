@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use chronodisk_engine::ending::Offspring;
+use chronodisk_front::nbd::Tls;
 use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
 use chronodisk_report::{EndedBy, RunResult, ShadowResult};
 
@@ -12,9 +13,9 @@ use super::before::{self, NewStore};
 use super::ending::{self, Ending, PidFile, Waiting};
 use super::http::{Page, PageServer};
 use super::metrics::{self, Metrics};
-use super::shadow::{self, Target};
-use super::start::{attach, listen, server_options, start};
-use super::store;
+use super::shadow;
+use super::start::{BytesPlan, attach, listen, server_options, start, tls};
+use super::store::{self, StorePlan};
 use crate::device::{self, Device};
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
@@ -37,7 +38,9 @@ pub struct ServePlan<'a> {
     started_at: String,
     device: Device,
     /// The real device, if one is shadowed.
-    target: Option<Target>,
+    described: Option<shadow::Described>,
+    bytes: BytesPlan,
+    tls: Tls,
     options: ServerOptions,
 }
 
@@ -73,7 +76,18 @@ impl<'a> ServePlan<'a> {
         arguments.pidfile.as_deref().map_or(Ok(()), PidFile::expect_free)?;
         let options = server_options(arguments)?;
         before::ensure_descriptors(arguments.connections)?;
-        Ok(ServePlan { directory, arguments, recorded, caller, started_at, device, target, options })
+        let described = target
+            .as_ref()
+            .map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
+        let bytes = match target {
+            Some(target) => BytesPlan::Real(target),
+            None => BytesPlan::Store(StorePlan::resolve(arguments, device.info().volatile_cache)?),
+        };
+        let tls = tls(arguments)?;
+        before::check_read_only(arguments)?;
+        let plan =
+            ServePlan { directory, arguments, recorded, caller, started_at, device, described, bytes, tls, options };
+        Ok(plan)
     }
 }
 
@@ -84,15 +98,13 @@ pub fn serve(
     figures: bool,
     watch: &mut dyn FnMut(ServeProgress<'_>),
 ) -> Result<Executed, Failure> {
-    let ServePlan { directory, arguments, device, target, options, .. } = plan;
-    let described =
-        target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
+    let ServePlan { directory, arguments, device, described, bytes, tls, options, .. } = plan;
     // Before any thread exists, so that none of them takes the signal.
     let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
     // Declared before what writes into it, and so dropped after that.
     let unused = directory.make_fresh()?;
-    let new_store = NewStore::of(arguments);
-    let (mut server, overflow) = start(arguments, &device, target, options)?;
+    let new_store = NewStore::at(bytes.path());
+    let (mut server, overflow) = start(arguments, &device, bytes, tls, options)?;
     let gathered = Gathered::new(&directory.log(0))?;
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use chronodisk_device::DeviceInfo;
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
@@ -15,7 +14,7 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::arguments::{Attach, ServeArguments, TlsChoice};
 use super::shadow::{self, Target};
-use super::store;
+use super::store::{Opened, StorePlan};
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::native::native_failure;
@@ -43,20 +42,42 @@ pub(super) fn server_options(arguments: &ServeArguments) -> Result<ServerOptions
     })
 }
 
+/// The place of a device's bytes.
+pub(super) enum BytesPlan {
+    /// A real device, which is shadowed.
+    Real(Target),
+    /// A store.
+    Store(StorePlan),
+}
+
+impl BytesPlan {
+    /// The store's file, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            BytesPlan::Real(_) => None,
+            BytesPlan::Store(plan) => plan.path(),
+        }
+    }
+}
+
+/// Opens the store, and makes the server.
 pub(super) fn start(
     arguments: &ServeArguments,
     device: &Device,
-    target: Option<Target>,
+    bytes: BytesPlan,
+    tls: Tls,
     options: ServerOptions,
 ) -> Result<(Server, Option<OverflowView>), Failure> {
     let info = device.info();
-    let real_block_bytes = target.as_ref().map_or(512, |target| target.store.block_bytes());
-    let is_real = target.is_some();
-    let (size_bytes, (store, overflow)): (u64, store::Opened) = match target {
-        Some(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
-        None => {
+    let (is_real, real_block_bytes) = match &bytes {
+        BytesPlan::Real(target) => (true, target.store.block_bytes()),
+        BytesPlan::Store(_) => (false, 512),
+    };
+    let (size_bytes, (store, overflow)): (u64, Opened) = match bytes {
+        BytesPlan::Real(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
+        BytesPlan::Store(plan) => {
             let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-            (size_bytes, store::open(arguments, size_bytes, info.volatile_cache)?)
+            (size_bytes, plan.open(size_bytes)?)
         }
     };
     let export = Export {
@@ -70,7 +91,7 @@ pub(super) fn start(
         trim: info.discard_unit_sectors.is_some(),
         ..Export::new("", size_bytes)
     };
-    let offer = ServerOffer::new(vec![export], tls(arguments)?).map_err(Failure::usage)?;
+    let offer = ServerOffer::new(vec![export], tls).map_err(Failure::usage)?;
     if arguments.lock_memory {
         real_host::lock_memory().map_err(|error| {
             Failure::host(format!("can't lock memory: {error}"))
@@ -90,7 +111,8 @@ pub(super) fn start(
     Ok((server, overflow))
 }
 
-fn tls(arguments: &ServeArguments) -> Result<Tls, Failure> {
+/// Reads the certificates.
+pub(super) fn tls(arguments: &ServeArguments) -> Result<Tls, Failure> {
     let Some(directory) = &arguments.tls_certificates else { return Ok(Tls::Off) };
     let verify = if arguments.tls_verify_peer { VerifyPeer::Yes } else { VerifyPeer::No };
     let config =
@@ -111,7 +133,7 @@ pub(super) fn listen(
         listened.collect::<Result<_, _>>().map_err(|error| Failure::host(format!("--nbd {error}")))?;
     if let Some(path) = &arguments.vhost_user {
         let address = Address::Unix(path.clone());
-        let listened = server.listen_vhost_user(&address, blk_config(device.info(), arguments.read_only)?);
+        let listened = server.listen_vhost_user(&address, BlkConfig::of(device.info()));
         listened.map_err(|error| Failure::host(format!("--vhost-user {error}")))?;
         addresses.push(address);
     }
@@ -133,16 +155,6 @@ pub(super) fn attach(
     attachment.leave().map_err(native_failure)?;
     note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
-}
-
-/// The device as a virtual machine sees it.
-fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> {
-    if read_only {
-        return Err(Failure::usage(
-            "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
-        ));
-    }
-    Ok(BlkConfig::of(info))
 }
 
 fn connections(arguments: &ServeArguments) -> Share {

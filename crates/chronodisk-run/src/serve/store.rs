@@ -1,6 +1,6 @@
 //! Where a served device's bytes are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chronodisk_front::server::{OverflowView, Preloaded};
 use chronodisk_sim::{ContentsBudget, SECTOR_BYTES};
@@ -15,71 +15,96 @@ use crate::memory::{self, host_memory_bytes};
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
 
-/// Opens the store that was asked for, of a device with or without a volatile cache.
-pub fn open(arguments: &ServeArguments, capacity_bytes: u64, volatile_cache: bool) -> Result<Opened, Failure> {
-    let durability = Durability { write_through: !volatile_cache, power_cut: arguments.durable };
-    let name = arguments.store.to_string_lossy();
-    let overflow = name.strip_prefix("overflow:");
-    if arguments.preload.is_some() && overflow.is_none() {
-        return Err(Failure::usage("--preload needs --store overflow:FILE"));
-    }
-    if let Some(options) = arguments.squash.options(arguments.seed, durability) {
-        return open_squashed(arguments, capacity_bytes, &options).map(|store| (store, None));
-    }
-    if let Some(path) = overflow {
-        let file = FileStore::open_or_create(path, capacity_bytes, durability)?;
-        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        let mut store = OverflowStore::new(file, budget_bytes);
-        if let Some(run) = &arguments.preload {
-            store.set_preload(access_list(run)?);
-        }
-        let store = Preloaded::start(store).map_err(Failure::host)?;
-        let view = store.view();
-        return Ok((Box::new(store), Some(view)));
-    }
-    if name == "ram" {
-        if arguments.durable {
-            return Err(
-                Failure::usage("--durable needs a file, but --store is ram").help("name a file with --store FILE")
-            );
-        }
-        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        return Ok((Box::new(RamStore::new(capacity_bytes, budget_bytes)), None));
-    }
-    if arguments.ram_budget.is_some() {
-        return Err(Failure::usage(
-            "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
-        ));
-    }
-    let file = FileStore::open_or_create(&arguments.store, capacity_bytes, durability)?;
-    Ok((Box::new(file), None))
+/// A store whose options fit each other. It is not open yet.
+#[derive(Debug)]
+pub struct StorePlan {
+    place: StorePlace,
+    squash: Option<SquashOptions>,
+    durability: Durability,
 }
 
-fn open_squashed(
-    arguments: &ServeArguments,
-    capacity_bytes: u64,
-    options: &SquashOptions,
-) -> Result<Box<dyn Store>, Failure> {
-    let name = arguments.store.to_string_lossy();
-    if name.starts_with("overflow:") {
-        return Err(Failure::usage("--squash needs --store ram or --store FILE; it does not support overflow:FILE"));
-    }
-    if name == "ram" {
-        if arguments.durable {
+#[derive(Debug)]
+enum StorePlace {
+    Memory {
+        budget_bytes: u64,
+    },
+    File(PathBuf),
+    Overflow {
+        path: PathBuf,
+        budget_bytes: u64,
+        /// The run whose accesses are loaded ahead.
+        preload: Option<String>,
+    },
+}
+
+impl StorePlan {
+    /// Checks the options of a store for a device with or without a volatile cache.
+    pub fn resolve(arguments: &ServeArguments, volatile_cache: bool) -> Result<Self, Failure> {
+        let durability = Durability { write_through: !volatile_cache, power_cut: arguments.durable };
+        let squash = arguments.squash.options(arguments.seed, durability);
+        let name = arguments.store.to_string_lossy();
+        let (overflow, in_memory) = (name.strip_prefix("overflow:"), name == "ram");
+        if arguments.preload.is_some() && overflow.is_none() {
+            return Err(Failure::usage("--preload needs --store overflow:FILE"));
+        }
+        if squash.is_some() && overflow.is_some() {
+            return Err(Failure::usage(
+                "--squash needs --store ram or --store FILE; it does not support overflow:FILE",
+            ));
+        }
+        if in_memory && arguments.durable {
             return Err(
                 Failure::usage("--durable needs a file, but --store is ram").help("name a file with --store FILE")
             );
         }
+        if !in_memory && overflow.is_none() && arguments.ram_budget.is_some() {
+            return Err(Failure::usage(
+                "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
+            ));
+        }
         let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        return Ok(Box::new(SquashStore::in_memory(capacity_bytes, budget_bytes, options)));
+        let place = match overflow {
+            Some(path) => StorePlace::Overflow { path: path.into(), budget_bytes, preload: arguments.preload.clone() },
+            None if in_memory => StorePlace::Memory { budget_bytes },
+            None => StorePlace::File(PathBuf::from(&arguments.store)),
+        };
+        Ok(StorePlan { place, squash, durability })
     }
-    if arguments.ram_budget.is_some() {
-        return Err(Failure::usage(
-            "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
-        ));
+
+    /// The store's file, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            StorePlace::Memory { .. } => None,
+            StorePlace::File(path) | StorePlace::Overflow { path, .. } => Some(path),
+        }
     }
-    let path = Path::new(&arguments.store);
-    Ok(Box::new(SquashStore::open_or_create(path, capacity_bytes, options)?))
+
+    /// Opens the store.
+    pub fn open(self, capacity_bytes: u64) -> Result<Opened, Failure> {
+        let store: Box<dyn Store> = match (self.place, self.squash) {
+            (StorePlace::Memory { budget_bytes }, Some(options)) => {
+                Box::new(SquashStore::in_memory(capacity_bytes, budget_bytes, &options))
+            }
+            (StorePlace::Memory { budget_bytes }, None) => Box::new(RamStore::new(capacity_bytes, budget_bytes)),
+            (StorePlace::File(path), Some(options)) => {
+                Box::new(SquashStore::open_or_create(&path, capacity_bytes, &options)?)
+            }
+            (StorePlace::File(path), None) => {
+                Box::new(FileStore::open_or_create(path, capacity_bytes, self.durability)?)
+            }
+            (StorePlace::Overflow { path, budget_bytes, preload }, _) => {
+                let file = FileStore::open_or_create(path, capacity_bytes, self.durability)?;
+                let mut store = OverflowStore::new(file, budget_bytes);
+                if let Some(run) = &preload {
+                    store.set_preload(access_list(run)?);
+                }
+                let store = Preloaded::start(store).map_err(Failure::host)?;
+                let view = store.view();
+                return Ok((Box::new(store), Some(view)));
+            }
+        };
+        Ok((store, None))
+    }
 }
 
 /// A range in the list of accesses, and in the vector that it is made of.

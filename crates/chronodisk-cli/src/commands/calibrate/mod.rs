@@ -5,15 +5,13 @@ mod check;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use chronodisk_engine::remote::Patience;
 use chronodisk_guest::calibration::{self, Calibration, HeldSignals, Measured, PROBES};
 use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice,
-    RootChoice, RunError, RunOptions, StoppingCpu, StoreChoice, Work,
+    CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice, RunError,
+    RunOptions, StoppingCpu, StoreChoice, Work,
 };
 use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::{guest_failure, quantity};
-use chronodisk_sim::Nanos;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -125,56 +123,24 @@ fn kept_costs() -> KernelCosts {
 /// A guest on a device that takes no time.
 fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) -> Result<RunOptions, Failure> {
     let profile = chronodisk_run::device::find("null")?;
-    let patience = Patience::default();
+    let model = ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() };
+    let store = StoreChoice::Ram { budget_bytes: host_memory_bytes() / 2 };
+    let device = DeviceOptions { capacity_bytes: Some(DEVICE_BYTES), ..DeviceOptions::new(model, store) };
+    let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
+    let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
     Ok(RunOptions {
-        executable: version::executable(),
-        devices: vec![DeviceOptions {
-            speed: 1.0,
-            model: ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() },
-            capacity_bytes: Some(DEVICE_BYTES),
-            state_file: None,
-            store: StoreChoice::Ram { budget_bytes: host_memory_bytes() / 2 },
-            durable: false,
-            store_recording: None,
-            store_rate: None,
-        }],
-        answer_patience: patience.answer,
-        reconnect_patience: patience.reconnect,
-        model_delay: Nanos::ZERO..=Nanos::ZERO,
-        clock_disturbance: Nanos::ZERO,
-        seed: 1,
         file_system,
-        overwrite: false,
-        mkfs_options: Vec::new(),
-        mount_options: None,
-        mount_type: None,
         mount_point: MOUNT_POINT.to_owned(),
-        scheduler: Some("none".to_owned()),
-        memory_bytes: GUEST_MEMORY_BYTES,
-        time: GuestTime::Stopping {
-            cpu: StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT }),
-            idle: IdlePace::Jump,
-        },
-        kernel: None,
-        modules: Vec::new(),
         start_time: Some(Duration::from_secs(START_SECONDS)),
-        host_writes: false,
-        root: RootChoice::Host,
         settle: false,
-        drop_caches: false,
-        check: false,
-        command,
-        replay: None,
-        recording: None,
-        sample_every: None,
         stdout_to_stderr: true,
         ends_by_signal: true,
+        ..RunOptions::new(version::executable(), device, time, command)
     })
 }
 
 const MOUNT_POINT: &str = "/mnt";
 const DEVICE_BYTES: u64 = 1 << 30;
-const GUEST_MEMORY_BYTES: u64 = 512 << 20;
 /// Any: make(1) wants the dates of files to be before its own.
 const START_SECONDS: u64 = 4_000_000_000;
 
