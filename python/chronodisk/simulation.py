@@ -116,6 +116,7 @@ def simulate(
     spread: int | None = None,
     capacity: Size | None = None,
     device_speed: float | None = None,
+    limit: str | None = None,
     state: str | os.PathLike[str] | None = None,
     host_queue: str | None = None,
     keep_requests: bool = True,
@@ -152,6 +153,7 @@ def simulate(
         spread: seed that spreads requests with equal time stamps over the resolution of the trace's clock.
         capacity: capacity of the device in bytes.
         device_speed: speed of the device relative to its model.
+        limit: limits and delays around the device, such as ``iops=3000,delay=2ms`` (docs/slow-disk.md).
         state: file with the state that the device begins in, made by ``chronodisk age``.
         host_queue: adds the request queue of a host's kernel with this elevator.
         keep_requests: keeps the log, which takes about 120 bytes for each request.
@@ -173,6 +175,7 @@ def simulate(
         "seed": seed,
         "capacity_bytes": None if capacity is None else size_bytes("capacity", capacity),
         "speed": device_speed,
+        "limit": limit,
         "state": None if state is None else os.fspath(state),
         "host_queue": host_queue,
     }

@@ -103,6 +103,11 @@ def test_a_profile_with_other_values() -> None:
     fast = simulate(DISK, "random-read", requests=100, device_speed=2.0)
     slow = simulate(DISK, "random-read", requests=100)
     assert fast.simulated_s == pytest.approx(slow.simulated_s / 2, rel=1e-4)
+    limited = simulate("null", "random-read", requests=3_000, depth=8, limit="iops=1000")
+    assert limited.simulated_s == pytest.approx(3.0, rel=1e-2)
+    assert limited.figures["options"]["limit"] == "iops=1000"
+    with pytest.raises(UsageError, match="unknown limit"):
+        simulate("null", "random-read", limit="iop=1000")
     with pytest.raises(UsageError, match="no table nothing"):
         disk.with_(nothing__at_all="1 ms")
     with pytest.raises(UsageError, match="unknown"):
@@ -117,6 +122,8 @@ def test_a_class_of_python_is_a_device() -> None:
     assert found.device == "fixed"
     faster = simulate(Fixed, "random-read", requests=100, device_speed=4.0)
     assert faster.latency_us["mean"] == pytest.approx(62.5)
+    with pytest.raises(UsageError, match="its own timing"):
+        simulate(Fixed, "random-read", limit="iops=1000")
 
 
 def test_a_model_in_python_can_fail() -> None:

@@ -46,6 +46,7 @@ pub(crate) struct DeviceArguments {
     seed: u64,
     capacity_bytes: Option<u64>,
     speed: Option<f64>,
+    limit: Option<String>,
     state: Option<PathBuf>,
     host_queue: Option<String>,
 }
@@ -114,6 +115,9 @@ pub(crate) fn simulate(
     };
     if let Some(factor) = device_arguments.speed {
         options.insert("device_speed".to_owned(), factor.into());
+    }
+    if let Some(limit) = &device_arguments.limit {
+        options.insert("limit".to_owned(), limit.as_str().into());
     }
     if let Some(state) = &device_arguments.state {
         options.insert("state".to_owned(), state.display().to_string().into());
@@ -200,6 +204,9 @@ fn port(py: Python<'_>, device: &Bound<'_, PyAny>, arguments: &DeviceArguments, 
         })?,
     };
     let Ok(profile) = device.cast::<Profile>() else {
+        if arguments.limit.is_some() {
+            return Err(errors::usage(py, "limit is for profiles; a model in Python has its own timing".to_owned()));
+        }
         let model: Box<dyn chronodisk_device::DeviceModel> = Box::new(PythonModel::new(device, fault)?);
         return Ok(speed.apply(model).into());
     };
@@ -213,6 +220,9 @@ fn port(py: Python<'_>, device: &Bound<'_, PyAny>, arguments: &DeviceArguments, 
     }
     if let Some(elevator) = &arguments.host_queue {
         profile = profile.behind_host_queue(elevator).map_err(refused)?;
+    }
+    if let Some(limit) = &arguments.limit {
+        profile = profile.within_limits(limit).map_err(refused)?;
     }
     let options = BuildOptions { capacity_bytes: arguments.capacity_bytes, seed: arguments.seed };
     let (model, _) =
