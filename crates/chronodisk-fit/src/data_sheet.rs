@@ -162,7 +162,8 @@ impl Draft<'_> {
                 "    {{ load = \"random-{operation}\", size = \"4 KiB\", depth = {FLASH_DEPTH}, per-second = {iops} }},"
             );
         }
-        text.push_str(&self.published(&format!("rates = [\n{rates}]\n")));
+        let rates = if rates.is_empty() { rates } else { format!("rates = [\n{rates}]\n") };
+        text.push_str(&self.published(&rates));
         Ok(text)
     }
 
@@ -347,6 +348,7 @@ mod tests {
             ..flash()
         };
         assert_eq!(passes(&sata).assumptions.len(), 5);
+        assert_eq!(passes(&DataSheet { random_write: None, ..sata }).assumptions.len(), 6);
     }
 
     #[test]
