@@ -23,7 +23,8 @@ void accounts_begin(struct accounts *a, struct chronodisk_page *page, int device
 	memset(a, 0, sizeof *a);
 	a->page = page;
 	a->work = CHRONODISK_WORK_OTHER;
-	a->trap_nanos = page->trap_nanos_unmeasured;
+	a->call_stop.nanos = page->trap_nanos_unmeasured;
+	a->read_stop.nanos = page->trap_nanos_unmeasured + page->tsc_extra_nanos;
 	a->boot_speed = boot_speed(page, devices);
 }
 
@@ -140,7 +141,22 @@ static uint64_t cpu_of_copying(const struct accounts *a)
 	return (uint64_t)((unsigned __int128)a->asked_bytes * a->page->copy_nanos_per_mib >> 20);
 }
 
-/* How the CPU time of a piece of work is divided. */
+/* Requests, completions and the end of idle times have the prices of a native kernel instead of what they take here. */
+static uint64_t cpu_of_priced_events(const struct accounts *a)
+{
+	return a->priced_events * a->page->request_bound_nanos;
+}
+
+void accounts_note_requests(struct accounts *a, uint64_t submitted, uint64_t completed, uint64_t woken)
+{
+	if (!a->booted || !a->page->request_bound_nanos)
+		return;
+	a->priced_nanos += submitted * a->page->submission_nanos + completed * a->page->completion_nanos +
+			   woken * a->page->wake_up_nanos;
+	a->priced_events += submitted + completed + woken;
+}
+
+/* How the CPU time of a piece of work is divided, without the part that the prices of events replace. */
 struct division {
 	uint64_t within; /* the bound and what is spare of those before */
 	uint64_t copying;
@@ -149,6 +165,7 @@ struct division {
 
 static struct division division_of(const struct accounts *a, uint64_t cpu)
 {
+	cpu = less(cpu, cpu_of_priced_events(a));
 	if (!a->booted || bound_of_work(a) == CHRONODISK_NEVER)
 		return (struct division){ .within = cpu };
 	uint64_t within = smaller(cpu, bound_of_piece(a) + a->spare_nanos[a->work]);
@@ -178,7 +195,7 @@ static uint64_t charge_for_work(const struct accounts *a, uint64_t cpu)
 			  millionths(less(parts.within, cost->taken_off_nanos), cost->scale_millionths);
 		least = least > WORK_NANOS_MIN ? least : WORK_NANOS_MIN;
 	}
-	return charge > least ? charge : least;
+	return (charge > least ? charge : least) + a->priced_nanos;
 }
 
 /* ---- Cold caches ---------------------------------------------------------------------------------- */
@@ -197,6 +214,9 @@ static uint64_t charge_for_work(const struct accounts *a, uint64_t cpu)
 /* The kernel's way from an interrupt to user code or to idling takes 5 to 25 us of CPU time when warm. */
 #define USUAL_KERNEL_NANOS 15000ull
 
+/* Any stop in which the device's process had the processor costs the program's next stretch up to this. */
+#define COOLED_NANOS 1000ull
+
 /* How much of a stretch after a long stop is due to cold caches, if so much may be. */
 static uint64_t cold_part(const struct accounts *a, uint64_t ran, uint64_t usual, uint64_t most)
 {
@@ -210,6 +230,8 @@ static uint64_t cold_part_of_kernel(const struct accounts *a, uint64_t kernel_cp
 
 static uint64_t cold_part_of_user(const struct accounts *a, uint64_t ran)
 {
+	if (a->cooled_nanos && !a->cold_stretches)
+		return smaller(less(ran, a->usual_stretch_nanos), a->cooled_nanos);
 	return cold_part(a, ran, a->usual_stretch_nanos, a->cold_user_nanos);
 }
 
@@ -217,6 +239,7 @@ void accounts_begin_cold_stretches(struct accounts *a, uint64_t stopped_nanos)
 {
 	a->cold_stretches = 0;
 	int corrects = a->booted && a->page->computing == CHRONODISK_COMPUTING_MEASURED;
+	a->cooled_nanos = corrects && !a->running_pid ? COOLED_NANOS : 0;
 	if (!corrects || stopped_nanos < COLD_STOP_MINIMUM_NANOS)
 		return;
 	uint64_t share = smaller(stopped_nanos, COLD_STOP_NANOS);
@@ -262,7 +285,7 @@ uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now
 	uint64_t user = a->user_cpu_nanos;
 	if (a->running_pid && a->running_user_code) {
 		uint64_t ran = now.running - a->running_since_cpu;
-		user += less(ran - cold_part_of_user(a, ran), a->trap_nanos + a->overhead_owed_nanos);
+		user += less(ran - cold_part_of_user(a, ran), a->call_stop.nanos + a->overhead_owed_nanos);
 	}
 	uint64_t work = charge_for_work(a, less(kernel_in_all(a, now), a->work_since_cpu));
 	uint64_t spent = user + a->charged_work_nanos + work;
@@ -368,41 +391,42 @@ uint64_t accounts_uncharged(const struct accounts *a, uint64_t base)
 /* An alarm that is set while the guest's kernel runs is late by at most this if user code takes over
  * and runs on, which moves V faster. */
 #define LATENESS_MAXIMUM_NANOS 100000ull
-/* User code that has lately been back within a quarter of the time left gets no alarm of its own. */
-#define STRETCHES_AHEAD 4
-
 /* How long the host's timer is to wait for V, which is now, to reach target, as if the guest went on doing what it
  * does: kernel code moves V on more slowly than the host's clock if its CPU time is scaled down. */
 uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target)
 {
 	uint64_t wait = less(target, now);
-	if (wait && a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
-		uint64_t scale = scale_of_work(a);
-		wait = a->booted ? millionths(wait, a->page->cpu_speed_millionths) : wait / a->boot_speed;
-		if (a->booted && !(a->running_pid && a->running_user_code) && scale && scale < 1000000u)
+	if (a->page->computing != CHRONODISK_COMPUTING_MEASURED)
+		return wait ? wait : 1;
+	int runs_program = a->running_pid && a->running_user_code;
+	if (!wait && (runs_program || !a->booted))
+		return 1;
+	uint64_t scale = scale_of_work(a);
+	wait = a->booted ? millionths(wait, a->page->cpu_speed_millionths) : wait / a->boot_speed;
+	if (a->booted && !runs_program) {
+		if (scale && scale < 1000000u)
 			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale),
 				       wait + LATENESS_MAXIMUM_NANOS);
-		if (now != a->armed_at_nanos)
-			a->futile_alarms = 0;
-		else if (a->futile_alarms < FUTILE_ALARMS_MAX)
-			a->futile_alarms++;
-		a->armed_at_nanos = now;
-		if (wait < REARM_MINIMUM_NANOS << a->futile_alarms)
-			wait = REARM_MINIMUM_NANOS << a->futile_alarms;
+		wait = wait > KERNEL_ALARM_MINIMUM_NANOS ? wait : KERNEL_ALARM_MINIMUM_NANOS;
 	}
-	return wait ? wait : 1;
+	if (now != a->armed_at_nanos)
+		a->futile_alarms = 0;
+	else if (a->futile_alarms < FUTILE_ALARMS_MAX)
+		a->futile_alarms++;
+	a->armed_at_nanos = now;
+	return wait > REARM_MINIMUM_NANOS << a->futile_alarms ? wait : REARM_MINIMUM_NANOS << a->futile_alarms;
 }
 
-/* The same if user code is about to run. */
-uint64_t accounts_user_alarm_wait(uint64_t now, uint64_t target)
+/* The same if user code is about to run. V moves when the host has done its part of the program's first stop. */
+uint64_t accounts_user_alarm_wait(const struct accounts *a, uint64_t now, uint64_t target)
 {
-	return target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
-}
-
-/* Whether user code may well run for so long. */
-int accounts_may_run_for(const struct accounts *a, uint64_t nanos)
-{
-	return nanos < STRETCHES_AHEAD * a->longest_stretch_nanos;
+	uint64_t wait = less(target, now);
+	if (a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
+		wait = millionths(wait, a->page->cpu_speed_millionths) + a->call_stop.nanos + a->overhead_owed_nanos;
+		if (a->longest_stretch_nanos < SHORT_STRETCH_NANOS && wait < GUARD_NANOS)
+			wait = GUARD_NANOS;
+	}
+	return wait > REARM_MINIMUM_NANOS ? wait : REARM_MINIMUM_NANOS;
 }
 
 /* ---- Who runs ------------------------------------------------------------------------------------- */
@@ -462,30 +486,16 @@ static void note_usual_stretch(struct accounts *a, uint64_t ran)
 		a->usual_stretch_nanos = less(a->usual_stretch_nanos, 3 * step);
 }
 
-/* The host's other load makes stops cheaper and dearer from one second to the next, by up to a quarter. The shorter
- * ones of a program's stretches are hardly more than the stop, so their first quartile is followed so far and no
- * further: of a program that computes for a microsecond at a time none is, and what it computes must count. One that
- * computes for long at a time has none that are short either, and for it the stops hardly matter. */
-#define STOPS_VARY_BY 4
-
-static void follow_stops(struct accounts *a, uint64_t ran)
-{
-	if (!a->probed_quartile_nanos)
-		return;
-	uint64_t step = a->quartile_nanos / 256 + 1;
-	uint64_t next = ran > a->quartile_nanos ? a->quartile_nanos + step : less(a->quartile_nanos, 3 * step);
-	if (next < a->probed_quartile_nanos - a->probed_quartile_nanos / STOPS_VARY_BY ||
-	    next > a->probed_quartile_nanos + a->probed_quartile_nanos / STOPS_VARY_BY)
-		return;
-	a->quartile_nanos = next;
-	a->trap_nanos = a->quartile_nanos * a->probed_mean_nanos / a->probed_quartile_nanos;
-}
-
 /* Stops that may owe something. */
 #define OVERHEAD_OWED_STOPS 16
 
-static void end_stretch_of_program(struct accounts *a, uint64_t ran, uint64_t overhead_nanos, enum chronodisk_work next)
+/* A program has run for so long; its stop takes overhead_nanos of that. */
+static void end_stretch_of_program(struct accounts *a, uint64_t ran, uint64_t overhead_nanos)
 {
+	a->page->traps++;
+	a->longest_stretch_nanos -= a->longest_stretch_nanos / 16;
+	if (ran > a->longest_stretch_nanos)
+		a->longest_stretch_nanos = ran;
 	if (a->cold_stretches) {
 		uint64_t part = cold_part_of_user(a, ran);
 		a->cold_user_nanos -= part;
@@ -494,36 +504,51 @@ static void end_stretch_of_program(struct accounts *a, uint64_t ran, uint64_t ov
 		a->cold_stretches--;
 	} else {
 		note_usual_stretch(a, ran);
-		if (next == CHRONODISK_WORK_CALL)
-			follow_stops(a, ran);
+		uint64_t part = cold_part_of_user(a, ran);
+		a->page->cold_nanos += part;
+		ran -= part;
 	}
+	a->cooled_nanos = 0;
 	/* Whatever is taken off, a program that waits for time to pass must see it pass. */
 	uint64_t owed = a->overhead_owed_nanos + overhead_nanos;
 	uint64_t part = smaller(less(ran, TSC_READ_NANOS), owed);
 	a->user_cpu_nanos += ran - part;
 	a->page->trap_overhead_nanos += part;
-	a->overhead_owed_nanos = smaller(owed - part, OVERHEAD_OWED_STOPS * a->trap_nanos);
+	a->overhead_owed_nanos = smaller(owed - part, OVERHEAD_OWED_STOPS * a->call_stop.nanos);
 }
 
 /* The user process that runs has stopped; the host's part of that, which is not the guest's, takes
  * overhead_nanos of CPU time. The kernel then does what it stopped for. */
-void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos,
-			  enum chronodisk_work next)
+void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos)
 {
 	uint64_t ran = now.running - a->running_since_cpu;
 	int user_code = a->running_user_code;
 	a->host_part_nanos += less(now.kernel, a->resumed_kernel_cpu + a->handled_nanos);
 	look_at_host_part(a, now.kernel);
 	a->running_pid = 0;
-	a->page->traps += (uint64_t)user_code;
+	/* Of a stop that was made twice nothing is left. */
+	if (!ran)
+		return;
 	a->last_stretch_nanos = ran;
-	a->longest_stretch_nanos -= a->longest_stretch_nanos / 16;
-	if (user_code && ran > a->longest_stretch_nanos)
-		a->longest_stretch_nanos = ran;
 	if (user_code)
-		end_stretch_of_program(a, ran, overhead_nanos, next);
+		end_stretch_of_program(a, ran, overhead_nanos);
 	else
-		a->stub_kernel_cpu_nanos += less(ran, a->trap_nanos);
+		a->stub_kernel_cpu_nanos += less(ran, a->call_stop.nanos);
+}
+
+static void note_probe(struct stop_cost *cost, uint64_t ran);
+
+/* The program that runs has stopped at this cost, and goes on at once. The kernel has no part in it, and the clock's own
+ * work for it is the host's, like waiting for the program. */
+void accounts_pass_stop(struct accounts *a, struct stop_cost *cost, uint64_t running)
+{
+	uint64_t ran = running - a->running_since_cpu;
+	a->running_since_cpu = running;
+	a->last_stretch_nanos = ran;
+	/* The first process reads the counter after its calls without effect. */
+	if (cost == &a->read_stop && a->call_stop.probe_count == PROBES)
+		note_probe(cost, ran);
+	end_stretch_of_program(a, ran, cost->nanos);
 }
 
 /* ---- The kernel's work ---------------------------------------------------------------------------- */
@@ -543,6 +568,7 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 	note_spare(a, parts.within);
 	a->page->kernel_work_nanos = kernel;
 	a->page->kernel_counted_nanos = a->charged_work_nanos;
+	a->page->kernel_requests_nanos += a->priced_nanos;
 	if (a->work != CHRONODISK_WORK_OTHER) {
 		a->page->worked[a->work].count++;
 		a->page->worked[a->work].cpu_nanos += cpu;
@@ -551,6 +577,8 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 	a->work_since_cpu = kernel;
 	a->asked_bytes = 0;
 	a->stops = 0;
+	a->priced_nanos = 0;
+	a->priced_events = 0;
 }
 
 /* Bytes that a system call is to transfer; 0 where the call does not say it in a register. */
@@ -629,6 +657,9 @@ void accounts_note_call(struct accounts *a, const struct user_regs_struct *regis
 	case SYS_exit: case SYS_exit_group: case SYS_wait4: case SYS_waitid:
 		a->work = CHRONODISK_WORK_PROCESS;
 		break;
+	case SYS_io_submit: case SYS_io_getevents: case SYS_io_pgetevents: case SYS_io_uring_enter:
+		a->work = CHRONODISK_WORK_QUEUE;
+		break;
 	default:
 		if (only_looks_up(registers))
 			a->work = CHRONODISK_WORK_LOOK_UP;
@@ -677,24 +708,59 @@ void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now)
 /* ---- What a stop takes ---------------------------------------------------------------------------- */
 
 /* What a stop takes of a process's CPU time depends on the host, and is measured in each run: the guest's
- * first process makes system calls that do nothing (`src/trap_probe.rs`), PROBES of them. The longest
- * met an interrupt. */
+ * first process makes system calls that do nothing, and then reads the time stamp counter (`src/trap_probe.rs`), PROBES
+ * of each. The longest met an interrupt. */
 #define PROBES_INTERRUPTED 5
+/* The host's other load makes stops cheaper and dearer from one second to the next, by half. So every so many stops, the
+ * program is sent back to its instruction and stops there again: what that takes is a stop, and nothing else. It is
+ * a quick one, because the processor's caches have all that it needs; in proportion to these samples, the others take
+ * what they took when the probes were made. */
+#define STOPS_PER_SAMPLE 16
+#define STOPS_PER_SAMPLE_OF_PROBES 4
+#define SAMPLES_OF_MEAN 32
+/* A sample counts at most so many times the mean: longer ones met an interrupt. */
+#define SAMPLE_MEANS_MAX 2
 
-void accounts_note_probe(struct accounts *a)
+static void note_probe(struct stop_cost *cost, uint64_t ran)
 {
-	if (a->probe_count == PROBES)
+	if (cost->probe_count == PROBES)
 		return;
-	int at = a->probe_count++;
-	for (; at > 0 && a->probed[at - 1] > a->last_stretch_nanos; at--)
-		a->probed[at] = a->probed[at - 1];
-	a->probed[at] = a->last_stretch_nanos;
-	if (a->probe_count < PROBES)
+	int at = cost->probe_count++;
+	for (; at > 0 && cost->probed[at - 1] > ran; at--)
+		cost->probed[at] = cost->probed[at - 1];
+	cost->probed[at] = ran;
+	if (cost->probe_count < PROBES)
 		return;
 	uint64_t sum = 0;
 	for (at = 0; at < PROBES - PROBES_INTERRUPTED; at++)
-		sum += a->probed[at];
-	a->probed_mean_nanos = sum / (PROBES - PROBES_INTERRUPTED);
-	a->probed_quartile_nanos = a->quartile_nanos = a->probed[PROBES / 4] + 1;
-	a->trap_nanos = a->probed_mean_nanos;
+		sum += cost->probed[at];
+	cost->nanos = cost->probed_mean_nanos = sum / (PROBES - PROBES_INTERRUPTED);
+	cost->sampled_at_probes_nanos = cost->sampled_nanos;
+}
+
+void accounts_note_probe(struct accounts *a)
+{
+	note_probe(&a->call_stop, a->last_stretch_nanos);
+}
+
+/* Whether the stop that a program has just made is to be made again. */
+int accounts_want_sample(struct stop_cost *cost)
+{
+	int is_probing = cost->probe_count > 0 && cost->probe_count < PROBES;
+	return ++cost->stops % (is_probing ? STOPS_PER_SAMPLE_OF_PROBES : STOPS_PER_SAMPLE) == 0;
+}
+
+/* It has been made again. */
+void accounts_note_sample(struct accounts *a, struct stop_cost *cost, uint64_t running)
+{
+	uint64_t ran = running - a->running_since_cpu;
+	a->running_since_cpu = running;
+	a->page->trap_overhead_nanos += ran;
+	if (cost->samples)
+		ran = smaller(ran, SAMPLE_MEANS_MAX * cost->sampled_nanos);
+	if (cost->samples < SAMPLES_OF_MEAN)
+		cost->samples++;
+	cost->sampled_nanos = (cost->sampled_nanos * (cost->samples - 1) + ran) / cost->samples;
+	if (cost->sampled_at_probes_nanos)
+		cost->nanos = cost->probed_mean_nanos * cost->sampled_nanos / cost->sampled_at_probes_nanos;
 }

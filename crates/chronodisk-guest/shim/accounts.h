@@ -23,6 +23,14 @@
 #define HOST_CALL_MAXIMUM_NANOS 20000ull
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
+/* The kernel looks at each stop of a program whether a completion is due. So a program all of whose last stretches were
+ * shorter than this is guarded only against one that lasts longer: the alarm waits for at least GUARD_NANOS, and is put
+ * off at a stop when less than GUARD_LEFT_NANOS are left. */
+#define SHORT_STRETCH_NANOS 15000ull
+#define GUARD_NANOS 40000ull
+#define GUARD_LEFT_NANOS 15000ull
+/* The same for the kernel, which looks before a program goes on. */
+#define KERNEL_ALARM_MINIMUM_NANOS 100000ull
 
 /* How much faster V runs while the distribution's kernel compares ways of computing RAID 6: see `boot_speed`. If it
  * were much more, a tick would be over before its interrupt is, on a slow host. */
@@ -37,6 +45,20 @@
 struct cpu_reading {
 	uint64_t kernel;  /* of the guest's kernel, if accounts_need_kernel_cpu() */
 	uint64_t running; /* of the user process that runs, if one does */
+};
+
+/* CPU time of a program that a stop of one kind takes, and how that is measured. */
+struct stop_cost {
+	uint64_t nanos;
+	uint64_t probed[PROBES]; /* in order */
+	int probe_count;
+	uint64_t probed_mean_nanos;
+	/* Of stops that are made again at once, for the measurement alone: their number, their mean over the last
+	 * SAMPLES_OF_MEAN, and that when the probes had been made. */
+	uint64_t stops;
+	uint64_t samples;
+	uint64_t sampled_nanos;
+	uint64_t sampled_at_probes_nanos;
 };
 
 struct accounts {
@@ -86,6 +108,8 @@ struct accounts {
 	/* What is left of the correction after a long stop, in CPU time, and where the kernel's stretch began. */
 	int cold_stretches;
 	uint64_t cold_user_nanos;
+	/* The same for the program's next stretch after a short stop, in which the device's process ran. */
+	uint64_t cooled_nanos;
 	uint64_t cold_kernel_nanos;
 	uint64_t cold_kernel_total_nanos;
 	uint64_t kernel_since_cpu;
@@ -111,7 +135,10 @@ struct accounts {
 	pid_t returned_pid;          /* the program that returned last */
 	/* What pieces of each kind have left of their bounds, for later ones. */
 	uint64_t spare_nanos[CHRONODISK_WORKS + 1];
-	uint64_t stops; /* of the clock in this piece of work */
+	uint64_t stops; /* of the clock in this piece of work, but for requests with prices */
+	/* Events with prices in this piece of work: the sum of these, and how many. */
+	uint64_t priced_nanos;
+	uint64_t priced_events;
 	/* Bytes that system calls transfer in this piece of work, and by process those of its last call. */
 	uint64_t asked_bytes;
 	struct {
@@ -119,13 +146,9 @@ struct accounts {
 		uint64_t bytes;
 	} transfers[TRANSFERS_MAX];
 
-	/* What a stop takes of a program's CPU time, and how that was found. */
-	uint64_t trap_nanos;
-	uint64_t probed[PROBES]; /* in order */
-	int probe_count;
-	uint64_t probed_mean_nanos;
-	uint64_t probed_quartile_nanos;
-	uint64_t quartile_nanos;
+	/* CPU time of a program that a stop takes: at a system call, and at a read of the time stamp counter. */
+	struct stop_cost call_stop;
+	struct stop_cost read_stop;
 	/* What the host's part of stops has been more than the stretches that it was to be taken off, which
 	 * vary: the next ones give it back, or a mean taken off short stretches would leave too much. */
 	uint64_t overhead_owed_nanos;
@@ -170,8 +193,7 @@ uint64_t accounts_uncharged(const struct accounts *a, uint64_t base);
 
 /* Alarms. */
 uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target);
-uint64_t accounts_user_alarm_wait(uint64_t now, uint64_t target);
-int accounts_may_run_for(const struct accounts *a, uint64_t nanos);
+uint64_t accounts_user_alarm_wait(const struct accounts *a, uint64_t now, uint64_t target);
 
 /* Who runs. */
 int accounts_enter_handler(struct accounts *a);
@@ -180,12 +202,13 @@ int accounts_handler_counts(const struct accounts *a);
 void accounts_leave_handler(struct accounts *a, uint64_t kernel_cpu);
 void accounts_note_switch(struct accounts *a, pid_t pid, int user_code);
 void accounts_begin_stretch(struct accounts *a, pid_t pid, int user_code, struct cpu_reading now);
-void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos,
-			  enum chronodisk_work next);
+void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos);
+void accounts_pass_stop(struct accounts *a, struct stop_cost *cost, uint64_t running);
 
 /* The kernel's work. */
 void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chronodisk_work next);
 void accounts_note_call(struct accounts *a, const struct user_regs_struct *registers);
+void accounts_note_requests(struct accounts *a, uint64_t submitted, uint64_t completed, uint64_t woken);
 int accounts_spin_of_calls(struct accounts *a, uint64_t virtual_nanos);
 
 /* Cold caches. */
@@ -196,6 +219,8 @@ void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now);
 
 /* What a stop takes. */
 void accounts_note_probe(struct accounts *a);
+int accounts_want_sample(struct stop_cost *cost);
+void accounts_note_sample(struct accounts *a, struct stop_cost *cost, uint64_t running);
 
 #pragma GCC visibility pop
 

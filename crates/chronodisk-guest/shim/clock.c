@@ -49,12 +49,15 @@ static struct {
 } vhost[DEVICES_MAX];
 static int kicked_fd = -1; /* whose acknowledgement is awaited */
 static int epoll_fd = -1;
+static int idle_signals_fd = -1; /* by which Linux 6.19 and newer wait for an interrupt */
 static int serial_out_fd = -1;
 static int line_is_open; /* the guest has opened its line to the launcher */
 static int acknowledgement_left;
+static uint64_t requests_before_kick;
 
 static uint64_t guest_interval;
 static int alarm_unanswered; /* the guest got its alarm and has not armed the timer since */
+static int has_idled;
 static int alarm_repeated;   /* the idle loop asks for the alarm once more */
 static void (*guest_alarm_handler)(int, siginfo_t *, void *);
 static void (*guest_io_handler)(int, siginfo_t *, void *);
@@ -67,6 +70,7 @@ static int (*real_connect)(int, const struct sockaddr *, socklen_t);
 static int (*real_epoll_create)(int);
 static int (*real_epoll_ctl)(int, int, int, struct epoll_event *);
 static int (*real_poll)(struct pollfd *, nfds_t, int);
+static int (*real_signalfd)(int, const sigset_t *, int);
 static ssize_t (*real_read)(int, void *, size_t);
 static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_sendmsg)(int, const struct msghdr *, int);
@@ -132,6 +136,7 @@ static struct chronodisk_answer ask_stopped(enum chronodisk_ask kind, uint64_t g
 	transfer(0, &answer, sizeof answer);
 	disturb();
 	start_clock(answer.virtual_now);
+	account_for_requests(0, answer.completed, kind == CHRONODISK_ASK_IDLE && answer.completed);
 	return answer;
 }
 
@@ -160,6 +165,20 @@ void take_completions(void)
 		kill(running_program(), SIGALRM);
 }
 
+/* The same where the kernel looks by itself, between two stretches of a program: the interrupt is over when this
+ * returns, and the program goes on unless there is something to do for it. */
+void take_due_completions(void)
+{
+	sigset_t interrupts, old;
+	sigemptyset(&interrupts);
+	sigaddset(&interrupts, SIGIO);
+	sigaddset(&interrupts, SIGALRM);
+	sigprocmask(SIG_BLOCK, &interrupts, &old);
+	ask(CHRONODISK_ASK_INTERRUPT);
+	page->interrupts++;
+	sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
 /* ---- The guest's timer ------------------------------------------------------------------------ */
 
 /* Whether the guest's timer has expired; if so it is set to its next period, or disarmed. */
@@ -174,6 +193,28 @@ static int expire_guest_timer(void)
 		guest_deadline = 0;
 	alarm_unanswered = 1;
 	return 1;
+}
+
+/* A kernel that waits for an interrupt in a call that is not known here waits for ever: its clock does not jump, and
+ * hardly moves while it computes nothing. Every kernel idles in the first moments of its boot. So one that has never
+ * idled has not waited for so long either; on a busy host it gets its turn more often than at one in so many times. */
+#define WAITED_UNKNOWN_NANOS 5000000000ull
+#define WAITS_SHARE 100
+
+static void look_for_idling(void)
+{
+	static uint64_t looked_at_host, looked_at_cpu, waited;
+	if (has_idled || time_is_the_hosts())
+		return;
+	struct timespec cpu_time;
+	host_clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu_time);
+	uint64_t host = host_nanos(), cpu = nanos_of(&cpu_time);
+	if (looked_at_host && cpu - looked_at_cpu < (host - looked_at_host) / WAITS_SHARE && !running_process())
+		waited += host - looked_at_host;
+	looked_at_host = host;
+	looked_at_cpu = cpu;
+	if (waited >= WAITED_UNKNOWN_NANOS)
+		_exit(EXIT_NEVER_IDLES);
 }
 
 /* The host's timer may have fired for the guest's timer, for a completion, or early. */
@@ -194,6 +235,7 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 	}
 	if (page->completion_bound != CHRONODISK_NEVER && virtual_nanos() >= page->completion_bound)
 		take_completions();
+	look_for_idling();
 	int expired = expire_guest_timer() || alarm_repeated;
 	alarm_repeated = 0;
 	arm_host_timer();
@@ -272,6 +314,7 @@ int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
 	if (result == 0 && is_guest_kernel()) {
 		host_timer = *timer;
 		host_timer_exists = 1;
+		look_for_idling();
 	}
 	return result;
 }
@@ -409,6 +452,7 @@ int sigsuspend(const sigset_t *mask)
 	static unsigned wakeups;
 	if (!is_guest_kernel() || !host_timer_exists)
 		return real_sigsuspend(mask);
+	has_idled = 1;
 	disturb();
 
 	sigset_t interrupts, old;
@@ -464,6 +508,29 @@ int sigsuspend(const sigset_t *mask)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	errno = saved_errno;
 	return result;
+}
+
+/* The kernel of Linux 6.19 and newer waits in poll() for a descriptor of its timer's signal instead. */
+int signalfd(int fd, const sigset_t *mask, int flags)
+{
+	int result = real_signalfd(fd, mask, flags);
+	if (is_guest_kernel() && sigismember(mask, SIGALRM))
+		idle_signals_fd = result;
+	return result;
+}
+
+static int is_idle_wait(const struct pollfd *descriptors, nfds_t count, int timeout)
+{
+	return count == 1 && timeout < 0 && idle_signals_fd >= 0 && descriptors[0].fd == idle_signals_fd;
+}
+
+/* Its handlers only take note of a signal then, so it may as well come. */
+static int idle_until_signal(void)
+{
+	sigset_t mask;
+	sigprocmask(SIG_SETMASK, NULL, &mask);
+	sigdelset(&mask, SIGALRM);
+	return sigsuspend(&mask);
 }
 
 int epoll_create(int size)
@@ -531,9 +598,11 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	if (is_kick(fd, message) && !stopped) {
 		disturb();
 		open_accounts();
+		account_for_requests(1, 0, 0);
 		stop_clock();
 		close_accounts();
 		account_for_first_use();
+		requests_before_kick = page->requests;
 		page->issuer = issuer_of_request();
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
@@ -578,6 +647,8 @@ ssize_t write(int fd, const void *bytes, size_t len_bytes)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* the C library declares its argument as written only */
 int poll(struct pollfd *descriptors, nfds_t count, int timeout)
 {
+	if (is_idle_wait(descriptors, count, timeout) && is_guest_kernel())
+		return idle_until_signal();
 	if (!count || !calendar_owns(descriptors[count - 1].fd))
 		return real_poll(descriptors, count, timeout);
 	descriptors[count - 1].revents = 0;
@@ -605,6 +676,9 @@ ssize_t read(int fd, void *buffer, size_t len_bytes)
 			int saved_errno = errno;
 			acknowledgement_left = 0;
 			start_clock(0);
+			/* The first of the kick's requests counted before it. */
+			if (page->requests > requests_before_kick)
+				account_for_requests(page->requests - requests_before_kick - 1, 0, 0);
 			errno = saved_errno;
 		}
 	}
@@ -642,6 +716,7 @@ __attribute__((constructor)) static void start(void)
 	real_epoll_create = next_symbol("epoll_create");
 	real_epoll_ctl = next_symbol("epoll_ctl");
 	real_poll = next_symbol("poll");
+	real_signalfd = next_symbol("signalfd");
 	real_read = next_symbol("read");
 	real_write = next_symbol("write");
 	real_sendmsg = next_symbol("sendmsg");

@@ -13,13 +13,13 @@
 #define PAGE_BYTES 4096
 
 /* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
-#define PAGE_MAGIC 0x6368726f6e6f02d8ull
+#define PAGE_MAGIC 0x6368726f6e6f0330ull
 
 /* The instant of nothing. */
 #define CHRONODISK_NEVER 0xffffffffffffffffull
 
 /* Kinds of work, without CHRONODISK_WORK_OTHER. */
-#define CHRONODISK_WORKS 7
+#define CHRONODISK_WORKS 8
 
 /* What a piece of work counts at least, and one part in so many of its CPU time: a program that waits for time to
  * pass must see it pass, and so must a kernel that computes until its next tick. */
@@ -29,10 +29,11 @@
 /* Devices of a guest. */
 #define DEVICES_MAX 8
 
-/* The guest's kernel ends with these statuses when the backend is gone, and when something outside of the guest has
- * killed one of its processes. */
+/* The guest's kernel ends with these statuses when the backend is gone, when something outside of the guest has
+ * killed one of its processes, and when it idles in a way that its clock does not know. */
 #define EXIT_BACKEND_LOST 79
 #define EXIT_PROCESS_LOST 80
+#define EXIT_NEVER_IDLES 81
 
 /* First argument of the system calls that measure what a stop takes, and how many are measured. */
 #define PROBE_MARK 0x6368726f6e6full
@@ -110,7 +111,9 @@ enum chronodisk_work {
 	/* A system call that looks a name up without a change: `stat`, `access`, `readlink`, `open` of an existing
 	 * file. */
 	CHRONODISK_WORK_LOOK_UP = 6,
-	CHRONODISK_WORK_OTHER = 7, /* What is none of them, as after an idle time. */
+	/* A system call of asynchronous I/O: `io_submit`, `io_getevents`, `io_uring_enter`. */
+	CHRONODISK_WORK_QUEUE = 7,
+	CHRONODISK_WORK_OTHER = 8, /* What is none of them, as after an idle time. */
 };
 
 /* Origin of a request in the guest's kernel. */
@@ -166,8 +169,14 @@ struct chronodisk_page {
 	 * scale of its own. */
 	const uint64_t copy_nanos_per_mib;
 	const uint64_t copy_scale_millionths;
+	/* Prices of a request: its submission, its completion, and the end of an idle time that a completion brings.
+	 * Each replaces CPU time up to the bound, which is 0 without prices. */
+	const uint64_t submission_nanos;
+	const uint64_t completion_nanos;
+	const uint64_t wake_up_nanos;
+	const uint64_t request_bound_nanos;
 	const uint64_t cpu_speed_millionths; /* Speed of the guest's processor, against this host's. */
-	struct chronodisk_cost costs[7]; /* By enum chronodisk_work. */
+	struct chronodisk_cost costs[8]; /* By enum chronodisk_work. */
 	/* Taken off the CPU time of every return to the kernel, until the clock has measured it. */
 	const uint64_t trap_nanos_unmeasured;
 	const uint64_t interrupt_nanos; /* Taken off instead where an alarm interrupted user code. */
@@ -211,6 +220,7 @@ struct chronodisk_page {
 	volatile uint64_t kernel_work_nanos;
 	volatile uint64_t kernel_counted_nanos; /* the virtual time counted for it, */
 	volatile uint64_t kernel_in_full_nanos; /* and the part of it that counted in full. */
+	volatile uint64_t kernel_requests_nanos; /* The same that counted at the prices of requests. */
 	volatile uint64_t user_cpu_nanos; /* CPU time of the guest's programs, traps taken off. */
 	volatile uint64_t host_tree_read_bytes;
 	volatile uint64_t host_tree_written_bytes;
@@ -219,7 +229,7 @@ struct chronodisk_page {
 	volatile uint64_t spins; /* Times that a program was seen to spin while computing took no time. */
 	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped. */
 	volatile uint64_t new_faults; /* First page faults of new address spaces. */
-	struct chronodisk_worked worked[7]; /* The kernel's work, by enum chronodisk_work. */
+	struct chronodisk_worked worked[8]; /* The kernel's work, by enum chronodisk_work. */
 	/* A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST. */
 	volatile uint64_t lost_pid;
 	volatile uint64_t lost_signal; /* The signal that killed it. */
@@ -232,51 +242,56 @@ _Static_assert(offsetof(struct chronodisk_page, kernel_scale_millionths) == 24, 
 _Static_assert(offsetof(struct chronodisk_page, other_bound_nanos) == 32, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, copy_nanos_per_mib) == 40, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, copy_scale_millionths) == 48, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 56, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, costs) == 64, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 288, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 296, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 304, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 312, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 320, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 328, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 336, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 344, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, seed) == 352, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 360, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idling) == 368, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 376, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 384, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 392, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, outstanding) == 400, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, requests) == 408, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 416, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 424, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kicks) == 432, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, issuer) == 440, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 448, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupts) == 456, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumps) == 464, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 472, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 480, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 488, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, traps) == 496, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 504, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 512, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 520, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 528, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 536, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 544, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 552, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, alarms) == 560, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 568, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, spins) == 576, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 584, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_faults) == 592, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, worked) == 600, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 712, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 720, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_page) == 728, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, submission_nanos) == 56, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_nanos) == 64, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, wake_up_nanos) == 72, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, request_bound_nanos) == 80, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 88, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, costs) == 96, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 352, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 360, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 368, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 376, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 384, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 392, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 400, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 408, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, seed) == 416, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 424, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idling) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, outstanding) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, requests) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 480, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 488, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 496, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, issuer) == 504, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 512, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 520, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 528, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 536, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 544, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 552, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 560, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 568, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 576, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 592, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_requests_nanos) == 600, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 608, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 616, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 624, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 632, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 640, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 648, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 656, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_faults) == 664, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 672, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 800, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 808, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 816, "src/shared/layout.rs");
 
 /* A question of the guest's clock; the guest stands still until the answer. */
 struct chronodisk_question {

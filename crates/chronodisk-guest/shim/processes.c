@@ -319,6 +319,27 @@ static long host_ptrace(int request, pid_t pid, void *address, void *data)
 	return result;
 }
 
+/* Whether a completion is due that the kernel can take while no program runs. */
+static int completion_is_due(uint64_t virtual_now)
+{
+	return !stopped && !is_exact() && page->completion_bound != CHRONODISK_NEVER &&
+	       virtual_now >= page->completion_bound;
+}
+
+static pid_t stops_at_once_pid; /* the process that a signal of ours stops before it goes on */
+
+/* A completion that has become due during the kernel's work interrupts it now, before a program goes on. */
+static void interrupt_before_resume(pid_t pid)
+{
+	if (page->completion_bound == CHRONODISK_NEVER || !completion_is_due(virtual_nanos()))
+		return;
+	take_due_completions();
+	if (!task_must_stop())
+		return;
+	stops_at_once_pid = pid;
+	kill(pid, SIGALRM);
+}
+
 static long trace(int request, pid_t pid, void *address, void *data)
 {
 	switch (request) {
@@ -334,6 +355,8 @@ static long trace(int request, pid_t pid, void *address, void *data)
 		}
 		last_resume = request;
 		disturb();
+		if (request != PTRACE_CONT)
+			interrupt_before_resume(pid);
 		account_for_resume(pid, request != PTRACE_CONT);
 		return real_ptrace(request, pid, address, data);
 	case PTRACE_GETREGS: {
@@ -406,34 +429,116 @@ static uint32_t code_at(pid_t pid, uint64_t address)
 	return code;
 }
 
-/* Whether the process stopped at RDTSC or RDTSCP, which then has been carried out. The processor does
- * that in no time, so V stands still meanwhile, and of the stop only what user code ran is charged. */
-static int emulate_tsc_read(pid_t pid, const siginfo_t *information)
+/* Whether the process, whose registers are read, stopped at RDTSC or RDTSCP; the registers are then those after it, with
+ * no result. */
+static int is_counter_read(pid_t pid, const siginfo_t *information, struct user_regs_struct *registers)
 {
 	if (information->si_code != SI_KERNEL)
 		return 0; /* a page fault, which is by far the most frequent */
-	uint64_t since = instant_of_host_work();
-	struct user_regs_struct registers;
-	if (real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) < 0)
+	if (real_ptrace(PTRACE_GETREGS, pid, NULL, registers) < 0)
 		return 0;
-	uint32_t code = code_at(pid, registers.rip);
+	uint32_t code = code_at(pid, registers->rip);
 	if ((code & 0xffff) == RDTSC) {
-		registers.rip += RDTSC_BYTES;
+		registers->rip += RDTSC_BYTES;
 	} else if ((code & 0xffffff) == RDTSCP) {
-		registers.rip += RDTSCP_BYTES;
-		registers.rcx = 0;
+		registers->rip += RDTSCP_BYTES;
+		registers->rcx = 0;
 	} else {
 		return 0;
 	}
-	uint64_t ticks = (uint64_t)((unsigned __int128)virtual_nanos() * page->tsc_hertz / NANOS_PER_SECOND);
-	registers.rax = ticks & 0xffffffffu;
-	registers.rdx = ticks >> 32;
-	if (real_ptrace(PTRACE_SETREGS, pid, NULL, &registers) != 0)
+	return 1;
+}
+
+static int answer_counter_read(pid_t pid, struct user_regs_struct *registers, uint64_t virtual_now)
+{
+	uint64_t ticks = (uint64_t)((unsigned __int128)virtual_now * page->tsc_hertz / NANOS_PER_SECOND);
+	registers->rax = ticks & 0xffffffffu;
+	registers->rdx = ticks >> 32;
+	return real_ptrace(PTRACE_SETREGS, pid, NULL, registers) == 0;
+}
+
+/* Whether the process stopped at a read of the counter, which then has been carried out. The processor does
+ * that in no time, so V stands still meanwhile, and of the stop only what user code ran is charged. */
+static int emulate_tsc_read(pid_t pid, const siginfo_t *information)
+{
+	struct user_regs_struct registers;
+	if (information->si_code != SI_KERNEL)
+		return 0;
+	uint64_t since = instant_of_host_work();
+	if (!is_counter_read(pid, information, &registers) || !answer_counter_read(pid, &registers, virtual_nanos()))
 		return 0;
 	forget_host_work_since(since);
 	/* Where computing is free, V passes by this alone. */
 	page->tsc_reads++;
 	return 1;
+}
+
+/* The process that has been sent back to the instruction at which it stopped, to stop there again: see accounts.c. If
+ * another stop comes first, nothing has been lost: the instruction has not been carried out. */
+static pid_t sent_back_pid;
+
+static int is_sample(pid_t pid)
+{
+	int is = sent_back_pid == pid;
+	sent_back_pid = 0;
+	return is;
+}
+
+enum passed { NOT_A_READ, SENT_BACK, READ };
+
+/* The same where CPU time is what counts: of the accounts only the program's change. */
+static enum passed pass_counter_read(pid_t pid, const siginfo_t *information, uint64_t *virtual_now)
+{
+	struct user_regs_struct registers;
+	if (!stops_pass() || !is_counter_read(pid, information, &registers))
+		return NOT_A_READ;
+	if (is_sample(pid)) {
+		account_for_sample(STOP_AT_READ);
+	} else if (account_for_passed_stop(STOP_AT_READ)) {
+		sent_back_pid = pid;
+		return SENT_BACK;
+	}
+	*virtual_now = virtual_nanos_of_passed_stop();
+	if (!answer_counter_read(pid, &registers, *virtual_now))
+		return NOT_A_READ;
+	page->tsc_reads++;
+	put_off_alarm(*virtual_now);
+	return READ;
+}
+
+#define SYSCALL 0x050fu
+#define SYSCALL_BYTES 2
+
+/* Whether the process, which has stopped at a system call, has been sent back to it. */
+static int send_back_to_call(pid_t pid)
+{
+	struct user_regs_struct registers;
+	if (!stops_pass() || last_resume != PTRACE_SYSEMU)
+		return 0;
+	if (is_sample(pid)) {
+		account_for_sample(STOP_AT_CALL);
+		return 0;
+	}
+	if (!account_for_passed_stop(STOP_AT_CALL) || real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) < 0 ||
+	    (code_at(pid, registers.rip - SYSCALL_BYTES) & 0xffff) != SYSCALL)
+		return 0;
+	registers.rip -= SYSCALL_BYTES;
+	registers.rax = registers.orig_rax;
+	registers.orig_rax = ~0ull; /* in no call, which the host would begin anew after a signal */
+	if (real_ptrace(PTRACE_SETREGS, pid, NULL, &registers) != 0)
+		return 0;
+	sent_back_pid = pid;
+	return 1;
+}
+
+/* A program has read the counter and a completion is due: the kernel's interrupt, between two stretches of the program.
+ * Returns whether the kernel has something to do before the program goes on. */
+static int interrupt_after_read(pid_t pid)
+{
+	account_for_stop(pid, 0, CHRONODISK_WORK_OTHER);
+	close_accounts();
+	take_due_completions();
+	return task_must_stop();
 }
 
 /* Somebody on the host may stop a whole run and let it go on. Signals of the guest's own never reach a process as the
@@ -502,12 +607,43 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			      real_ptrace(PTRACE_GETSIGINFO, stopped_pid, NULL, &information) == 0;
 		if (faulted && information.si_code <= 0)
 			lose_process(stopped_pid, signal);
+		uint64_t virtual_now;
+		enum passed passed = faulted ? pass_counter_read(stopped_pid, &information, &virtual_now) : NOT_A_READ;
+		if (passed == SENT_BACK || (at_call && was_user_code && send_back_to_call(stopped_pid))) {
+			close_accounts();
+			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
+			errno = saved_errno;
+			continue;
+		}
+		sent_back_pid = 0;
+		if (passed == READ) {
+			int must_stop = 0;
+			if (completion_is_due(virtual_now)) {
+				must_stop = interrupt_after_read(stopped_pid);
+				if (!must_stop)
+					account_for_resume(stopped_pid, 1);
+			} else {
+				close_accounts();
+			}
+			if (!must_stop)
+				real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
+			errno = saved_errno;
+			if (!must_stop)
+				continue;
+			/* To the kernel, an alarm has interrupted the program after the read. */
+			*status = SIGALRM << 8 | 0x7f;
+			return stopped_pid;
+		}
 		int read_tsc = faulted && emulate_tsc_read(stopped_pid, &information);
 		int fault = signal == SIGSEGV && !read_tsc;
 		int new_fault = faulted && !read_tsc && fault_is_new(stopped_pid, (uintptr_t)information.si_addr);
 		uint64_t extra_nanos = read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0;
 		extra_nanos += new_fault ? page->new_fault_extra_nanos : 0;
-		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : nanos_of_trap() + extra_nanos,
+		int stopped_at_once = stopped_pid == stops_at_once_pid;
+		stops_at_once_pid = 0;
+		account_for_stop(stopped_pid,
+				 signal == SIGALRM && !stopped_at_once ? page->interrupt_nanos
+								       : nanos_of_trap() + extra_nanos,
 				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (faulted && !read_tsc)
@@ -529,16 +665,8 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			errno = saved_errno;
 			continue;
 		}
-		if (!stopped && !is_exact() && page->completion_bound != CHRONODISK_NEVER) {
-			sigset_t interrupts, old;
-			sigemptyset(&interrupts);
-			sigaddset(&interrupts, SIGIO);
-			sigaddset(&interrupts, SIGALRM);
-			sigprocmask(SIG_BLOCK, &interrupts, &old);
-			if (virtual_nanos() >= page->completion_bound)
-				take_completions();
-			sigprocmask(SIG_SETMASK, &old, NULL);
-		}
+		if (page->completion_bound != CHRONODISK_NEVER && completion_is_due(virtual_nanos()))
+			take_due_completions();
 		errno = saved_errno;
 		return stopped_pid;
 	}

@@ -50,6 +50,7 @@ void *next_symbol(const char *name);
 int is_guest_kernel(void);
 int runs_repeat(void);
 void take_completions(void);
+void take_due_completions(void);
 int interrupts_are_pending(void);
 int descriptors_are_ready(void);
 int settle_with_launcher(void);
@@ -92,6 +93,13 @@ void open_accounts(void);
 void close_accounts(void);
 void account_for_resume(pid_t pid, int user_code);
 void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
+/* Stops of programs whose cost is measured. */
+enum stop { STOP_AT_CALL, STOP_AT_READ };
+int stops_pass(void);
+int account_for_passed_stop(enum stop stop);
+void account_for_sample(enum stop stop);
+uint64_t virtual_nanos_of_passed_stop(void);
+void put_off_alarm(uint64_t virtual_now);
 void account_for_call(const struct user_regs_struct *registers);
 void account_for_yield(void);
 uint64_t charge_program(uint64_t nanos);
@@ -102,6 +110,7 @@ void end_handler(void);
 void account_for_probe(void);
 void account_for_connection(void);
 void account_for_first_use(void);
+void account_for_requests(uint64_t submitted, uint64_t completed, uint64_t woken);
 void account_for_idling(void);
 /* The user process that runs, or 0; and the same unless it does what the kernel has it do. */
 pid_t running_process(void);
@@ -125,6 +134,7 @@ void start_processes(void);
 
 /* tasks.c */
 enum chronodisk_issuer issuer_of_request(void);
+int task_must_stop(void);
 
 /* feed.c */
 int is_feed_call(const struct user_regs_struct *registers);

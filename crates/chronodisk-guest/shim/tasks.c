@@ -36,7 +36,8 @@ static uint64_t word_at(uintptr_t address)
 	return word;
 }
 
-enum chronodisk_issuer issuer_of_request(void)
+/* The stack that the kernel runs on, if it is a task's; else 0. */
+static uintptr_t task_stack(void)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	for (uintptr_t stack_bytes = STACK_BYTES_MIN; stack_bytes <= STACK_BYTES_MAX; stack_bytes *= 2) {
@@ -44,12 +45,31 @@ enum chronodisk_issuer issuer_of_request(void)
 		if (!is_mapped(stack, sizeof(uint64_t)))
 			continue;
 		uintptr_t task = word_at(stack);
-		if ((task & 7) || !is_mapped(task, TASK_FLAGS_OFFSET + sizeof(uint32_t)) ||
-		    word_at(task + TASK_STACK_OFFSET) != stack)
-			continue;
-		uint32_t flags;
-		memcpy(&flags, (const void *)(task + TASK_FLAGS_OFFSET), sizeof flags);
-		return flags & PF_KTHREAD ? CHRONODISK_ISSUER_KERNEL : CHRONODISK_ISSUER_PROGRAM;
+		if (!(task & 7) && is_mapped(task, TASK_FLAGS_OFFSET + sizeof(uint32_t)) &&
+		    word_at(task + TASK_STACK_OFFSET) == stack)
+			return stack;
 	}
-	return CHRONODISK_ISSUER_UNKNOWN;
+	return 0;
+}
+
+enum chronodisk_issuer issuer_of_request(void)
+{
+	uintptr_t stack = task_stack();
+	if (!stack)
+		return CHRONODISK_ISSUER_UNKNOWN;
+	uint32_t flags;
+	memcpy(&flags, (const void *)(word_at(stack) + TASK_FLAGS_OFFSET), sizeof flags);
+	return flags & PF_KTHREAD ? CHRONODISK_ISSUER_KERNEL : CHRONODISK_ISSUER_PROGRAM;
+}
+
+/* Of struct thread_info, after the task; and the flags for which the kernel does something before a program goes on
+ * (interrupt_end() in arch/um/kernel/process.c): a signal, another program's turn, work that is queued. */
+#define THREAD_FLAGS_OFFSET 8
+#define THREAD_FLAGS_OF_WORK (1u << 1 | 1u << 2 | 1u << 3 | 1u << 8)
+
+/* Whether the program whose task the kernel runs for has to go back to its kernel after an interrupt. */
+int task_must_stop(void)
+{
+	uintptr_t stack = task_stack();
+	return !stack || (word_at(stack + THREAD_FLAGS_OFFSET) & THREAD_FLAGS_OF_WORK);
 }

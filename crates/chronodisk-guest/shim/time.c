@@ -353,8 +353,8 @@ static void arm_for_exact_kernel(void)
 	uint64_t target = next_interrupt();
 	if (target == CHRONODISK_NEVER || target > INT64_MAX - 1)
 		return;
-	uint64_t wait = accounts_user_alarm_wait(virtual_nanos(), target);
-	if (!armed || (accounts_may_run_for(&accounts, wait) && armed_until_host > host + wait))
+	uint64_t wait = accounts_user_alarm_wait(&accounts, virtual_nanos(), target);
+	if (!armed || armed_until_host > host + wait)
 		arm_host_timer_for(wait);
 }
 
@@ -372,7 +372,7 @@ pid_t running_program(void)
 
 uint64_t nanos_of_trap(void)
 {
-	return accounts.trap_nanos;
+	return accounts.call_stop.nanos;
 }
 
 /* V goes on from where it is, at its usual speed. */
@@ -385,6 +385,11 @@ void account_for_connection(void)
 	accounts.boot_speed = 1;
 	accounts_go_on(&accounts, base());
 	close_accounts();
+}
+
+void account_for_requests(uint64_t submitted, uint64_t completed, uint64_t woken)
+{
+	accounts_note_requests(&accounts, submitted, completed, woken);
 }
 
 void account_for_first_use(void)
@@ -473,6 +478,18 @@ void end_handler(void)
 	accounts_leave_handler(&accounts, accounts_handler_counts(&accounts) ? kernel_cpu_nanos() : 0);
 }
 
+/* Arms the host's timer for a program that is about to run, if it was armed for later: for kernel code, for instance,
+ * which moves V more slowly. */
+static void arm_for_program(uint64_t virtual_now)
+{
+	uint64_t target = next_interrupt();
+	if (!accounts.booted || target == CHRONODISK_NEVER || page->computing != CHRONODISK_COMPUTING_MEASURED)
+		return;
+	uint64_t wait = accounts_user_alarm_wait(&accounts, virtual_now, target);
+	if (armed_until_host > host_nanos() + wait)
+		arm_host_timer_for(wait);
+}
+
 /* The user process is about to run: its program if user_code, else what the kernel has it do. */
 void account_for_resume(pid_t pid, int user_code)
 {
@@ -481,22 +498,70 @@ void account_for_resume(pid_t pid, int user_code)
 	accounts_note_switch(&accounts, pid, user_code);
 	/* An alarm that comes from here on, before it is known who runs, is set again when the accounts are closed: a
 	 * program that spins would wait for it for ever. */
-	uint64_t target = next_interrupt();
 	if (is_exact()) {
 		if (user_code && !stopped && host_timer_exists)
 			arm_for_exact_kernel();
-	} else if (user_code && accounts.booted && !stopped && target != CHRONODISK_NEVER &&
-		   page->computing == CHRONODISK_COMPUTING_MEASURED) {
-		/* The host's timer was armed for kernel code; user code gets there sooner. */
-		uint64_t wait = accounts_user_alarm_wait(virtual_nanos(), target);
-		if (accounts_may_run_for(&accounts, wait) && armed_until_host > host_nanos() + wait)
-			arm_host_timer_for(wait);
+	} else if (user_code && !stopped) {
+		arm_for_program(virtual_nanos());
 	}
 	struct cpu_reading now;
 	now.running = cpu_nanos(cpu_clock_of(pid), 0);
 	now.kernel = kernel_cpu_nanos();
 	accounts_begin_stretch(&accounts, pid, user_code, now);
 	close_accounts();
+}
+
+/* Whether a stop of a program may be dealt with by the program's account alone. */
+int stops_pass(void)
+{
+	return page->computing == CHRONODISK_COMPUTING_MEASURED;
+}
+
+static struct stop_cost *cost_of(enum stop stop)
+{
+	return stop == STOP_AT_READ ? &accounts.read_stop : &accounts.call_stop;
+}
+
+/* The program that runs has stopped. Returns whether it is to stop there once more, for a sample. */
+int account_for_passed_stop(enum stop stop)
+{
+	accounts_pass_stop(&accounts, cost_of(stop), running_cpu_nanos());
+	return accounts_want_sample(cost_of(stop));
+}
+
+/* It has. */
+void account_for_sample(enum stop stop)
+{
+	accounts_note_sample(&accounts, cost_of(stop), running_cpu_nanos());
+}
+
+/* V at the program's stop that was accounted for last, for which no clock is read again. */
+uint64_t virtual_nanos_of_passed_stop(void)
+{
+	if (stopped)
+		return page->virtual_now;
+	struct cpu_reading at_stop = { .running = accounts.running_since_cpu };
+	uint64_t base = accounts_measured_base(&accounts, at_stop) + accounts.granted_nanos;
+	uint64_t now = base + (uint64_t)accounts.offset_nanos;
+	if (is_exact())
+		now = kernel_now ? *kernel_now + accounts_uncharged(&accounts, base) : 0;
+	return accounts_never_back(&accounts, now);
+}
+
+/* A program of short stretches has come back in time. */
+void put_off_alarm(uint64_t virtual_now)
+{
+	if (!stopped && armed_until_host != CHRONODISK_NEVER && armed_until_host < host_nanos() + GUARD_LEFT_NANOS)
+		arm_host_timer_for(accounts_user_alarm_wait(&accounts, virtual_now, next_interrupt()));
+}
+
+/* The alarm that guards a program would come too early for its kernel, which looks before the program goes on. */
+static void put_off_alarm_of_program(void)
+{
+	if (stopped || is_exact() || !accounts.booted || !stops_pass() || armed_until_host == CHRONODISK_NEVER)
+		return;
+	if (armed_until_host < host_nanos() + KERNEL_ALARM_MINIMUM_NANOS)
+		arm_host_timer();
 }
 
 /* The user process has stopped; the host's part of that, which is not the guest's, takes
@@ -509,9 +574,10 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 	struct cpu_reading now;
 	now.running = running_cpu_nanos();
 	now.kernel = kernel_cpu_nanos();
-	accounts_end_stretch(&accounts, now, overhead_nanos, next);
+	accounts_end_stretch(&accounts, now, overhead_nanos);
 	begin_kernel_stretch();
 	if (user_code) {
+		put_off_alarm_of_program();
 		page->user_cpu_nanos = accounts.user_cpu_nanos;
 		begin_work(next);
 		accounts.returned_pid = pid;

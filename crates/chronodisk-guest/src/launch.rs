@@ -33,7 +33,7 @@ use crate::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use crate::recording::Recording;
 use crate::replay;
 pub use crate::run_options::{ReplayOptions, RunOptions};
-use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
+use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_end};
 use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
@@ -649,6 +649,7 @@ impl Run<'_> {
         }
         match (status.code(), self.page.lost_process()) {
             (Some(EXIT_PROCESS_LOST), Some((pid, signal))) => RunError::ProcessKilled { pid, signal },
+            (Some(EXIT_NEVER_IDLES), _) => RunError::KernelUnknown,
             _ => RunError::GuestDied {
                 how: describe(status),
                 console: self.guest.console_text(),

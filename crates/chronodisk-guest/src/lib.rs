@@ -56,7 +56,7 @@ mod trap_probe;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;
-pub use costs::{KERNEL_SCALE_DEFAULT, KernelCosts, TSC_EXTRA_NANOS_DEFAULT, Work, WorkCost, Worked};
+pub use costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, TSC_EXTRA_NANOS_DEFAULT, Work, WorkCost, Worked};
 pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use generic_code::GenericCode;

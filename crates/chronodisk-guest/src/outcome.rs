@@ -90,6 +90,12 @@ pub enum RunError {
         /// How often each system call was refused to it, by name.
         refused_calls: BTreeMap<String, u64>,
     },
+    /// The guest's clock can't serve the kernel.
+    #[error(
+        "the guest's kernel never idled in a way that the guest's clock knows; Linux 6.1 to 7.2 are known, without \
+         seccomp=on and with one processor"
+    )]
+    KernelUnknown,
     /// Something outside of the guest has killed one of its processes.
     #[error("process {pid} of the guest was killed by signal {signal} from outside; the guest was ended")]
     ProcessKilled {

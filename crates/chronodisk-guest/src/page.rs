@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::costs::{KernelCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
+use crate::costs::{KernelCosts, RequestCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
 use crate::shared::layout::{
     AnswerWords, Ask, Backend, Clock, Computing, Idling, Issuer, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, Page,
     QuestionWords,
@@ -72,6 +72,9 @@ pub struct ClockCounters {
     /// and the part counted in full, because it was beyond the emulation's share of a call.
     #[serde(default)]
     pub kernel_in_full_nanos: u64,
+    /// Virtual nanoseconds counted at the prices of requests, a part of those counted.
+    #[serde(default)]
+    pub kernel_requests_nanos: u64,
     /// CPU nanoseconds of the guest's programs, traps taken off.
     pub user_cpu_nanos: u64,
     /// Bytes that the guest read from the host's tree, untimed.
@@ -141,6 +144,12 @@ impl ClockPage<Launcher> {
         words.other_bound_nanos.set(launcher, costs.other_bound_nanos.unwrap_or(NEVER));
         words.copy_nanos_per_mib.set(launcher, costs.copy_nanos_per_mib);
         words.copy_scale_millionths.set(launcher, millionths(costs.copy_scale));
+        // An exact kernel's completions are events of its own, which the clock doesn't see.
+        let requests = costs.requests.filter(|_| clock == Clock::Stopping).unwrap_or(RequestCosts::NONE);
+        words.submission_nanos.set(launcher, requests.submission_nanos);
+        words.completion_nanos.set(launcher, requests.completion_nanos);
+        words.wake_up_nanos.set(launcher, requests.wake_up_nanos);
+        words.request_bound_nanos.set(launcher, requests.bound_nanos);
         words.trap_nanos_unmeasured.set(launcher, TRAP_NANOS_UNMEASURED);
         words.interrupt_nanos.set(launcher, options.interrupt_nanos);
         words.fault_extra_nanos.set(launcher, costs.fault_extra_nanos);
@@ -195,6 +204,7 @@ impl ClockPage<Launcher> {
             kernel_work_nanos: words.kernel_work_nanos.get(),
             kernel_counted_nanos: words.kernel_counted_nanos.get(),
             kernel_in_full_nanos: words.kernel_in_full_nanos.get(),
+            kernel_requests_nanos: words.kernel_requests_nanos.get(),
             user_cpu_nanos: words.user_cpu_nanos.get(),
             host_tree_read_bytes: words.host_tree_read_bytes.get(),
             host_tree_written_bytes: words.host_tree_written_bytes.get(),
@@ -388,6 +398,7 @@ mod tests {
                     costs: KernelCosts {
                         fault_extra_nanos: 7,
                         new_fault_extra_nanos: 17,
+                        requests: Some(RequestCosts { completion_nanos: 19, bound_nanos: 23, ..RequestCosts::NONE }),
                         ..KernelCosts::uniform(0.125)
                     },
                     speed: 2.0,
@@ -407,6 +418,7 @@ mod tests {
         assert_eq!((words.fault_extra_nanos.get(), words.cpu_speed_millionths.get()), (7, 2_000_000));
         assert_eq!(words.costs[Work::COUNT - 1].scale_millionths.get(), 125_000);
         assert_eq!((words.new_fault_extra_nanos.get(), words.disturbance_nanos_max.get()), (17, 13));
+        assert_eq!((words.completion_nanos.get(), words.request_bound_nanos.get()), (19, 23));
         assert_eq!(ours.worked(), [Worked::default(); Work::COUNT]);
         assert_eq!((words.clock.get(), words.computing.get(), words.idling.get()), (0, 1, 1));
         assert_eq!(words.completion_bound.get(), NEVER);

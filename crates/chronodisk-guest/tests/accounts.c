@@ -53,16 +53,16 @@ static struct cpu_reading reading(uint64_t kernel, uint64_t running)
 }
 
 /* A stretch of a program that the kernel begins and ends at these readings. */
-static void run(uint64_t kernel, uint64_t since, uint64_t until, enum chronodisk_work next)
+static void run(uint64_t kernel, uint64_t since, uint64_t until)
 {
 	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(kernel, since));
-	accounts_end_stretch(&accounts, reading(kernel, until), accounts.trap_nanos, next);
+	accounts_end_stretch(&accounts, reading(kernel, until), accounts.call_stop.nanos);
 }
 
 static void programs_count_in_full_but_for_their_stops(void)
 {
 	begin();
-	run(0, 500, 500 + 50000, CHRONODISK_WORK_OTHER);
+	run(0, 500, 500 + 50000);
 	EXPECT(accounts.user_cpu_nanos, 50000 - TRAP_NANOS);
 	EXPECT(page->trap_overhead_nanos, TRAP_NANOS);
 	EXPECT(page->traps, 1);
@@ -76,7 +76,7 @@ static void a_faster_processor_takes_less(void)
 {
 	begin();
 	SET(cpu_speed_millionths, 2000000);
-	run(0, 0, 50000 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	run(0, 0, 50000 + TRAP_NANOS);
 	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 25000);
 }
 
@@ -84,7 +84,7 @@ static void a_faster_processor_takes_less(void)
 static uint64_t boot_of(int devices, uint64_t cpu)
 {
 	accounts_begin(&accounts, page, devices);
-	run(0, 0, cpu + TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	run(0, 0, cpu + TRAP_NANOS);
 	return accounts_measured_base(&accounts, reading(0, 0));
 }
 
@@ -104,14 +104,14 @@ static void a_boot_on_a_stopping_clock_is_soon_over(void)
 static void what_a_short_stretch_can_not_give_the_next_one_owes(void)
 {
 	begin();
-	run(0, 0, 420, CHRONODISK_WORK_OTHER);
+	run(0, 0, 420);
 	EXPECT(accounts.user_cpu_nanos, 20); /* a program that looks at the clock sees it move */
 	EXPECT(accounts.overhead_owed_nanos, TRAP_NANOS - 400);
-	run(0, 420, 420 + 5000, CHRONODISK_WORK_OTHER);
+	run(0, 420, 420 + 5000);
 	EXPECT(accounts.user_cpu_nanos, 20 + 5000 - TRAP_NANOS - 600);
 	EXPECT(accounts.overhead_owed_nanos, 0);
 	for (int stop = 0; stop < 100; stop++)
-		run(0, 0, 20, CHRONODISK_WORK_OTHER);
+		run(0, 0, 20);
 	EXPECT(accounts.overhead_owed_nanos, 16 * TRAP_NANOS);
 }
 
@@ -180,6 +180,31 @@ static void a_stop_of_the_clock_has_a_bound_of_its_own(void)
 	EXPECT(accounts.charged_work_nanos, 46000 + 1000 + 90000);
 }
 
+static void requests_have_prices(void)
+{
+	begin();
+	SET(submission_nanos, 2000);
+	SET(completion_nanos, 1500);
+	SET(wake_up_nanos, 3000);
+	accounts_note_requests(&accounts, 1, 1, 1); /* without a bound there are none */
+	EXPECT(accounts.priced_nanos, 0);
+	SET(request_bound_nanos, 60000);
+	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+	accounts_note_requests(&accounts, 2, 1, 0);
+	EXPECT(accounts_measured_base(&accounts, reading(100, 0)), 5500 + WORK_NANOS_MIN);
+	/* What they take up to their bounds counts nothing else. */
+	accounts_begin_work(&accounts, reading(190000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 5500 + 1000);
+	EXPECT(page->kernel_requests_nanos, 5500);
+	accounts_note_requests(&accounts, 0, 1, 1);
+	accounts_begin_work(&accounts, reading(190000 + 50000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 6500 + 4500 + 50000 / WORK_SHARE_MIN);
+	EXPECT(page->kernel_requests_nanos, 10000);
+	accounts.booted = 0;
+	accounts_note_requests(&accounts, 1, 1, 1);
+	EXPECT(accounts.priced_events, 0);
+}
+
 static void copying_counts_by_a_scale_of_its_own(void)
 {
 	struct user_regs_struct registers = { .orig_rax = SYS_read, .rdx = 1 << 20 };
@@ -245,6 +270,8 @@ static void calls_are_told_apart(void)
 	EXPECT(work_of(SYS_pread64, 0, 0), CHRONODISK_WORK_COPY);
 	EXPECT(work_of(SYS_munmap, 0, 0), CHRONODISK_WORK_MAP);
 	EXPECT(work_of(SYS_execve, 0, 0), CHRONODISK_WORK_PROCESS);
+	EXPECT(work_of(SYS_io_submit, 0, 0), CHRONODISK_WORK_QUEUE);
+	EXPECT(work_of(SYS_io_uring_enter, 0, 0), CHRONODISK_WORK_QUEUE);
 	EXPECT(work_of(SYS_stat, 0, 0), CHRONODISK_WORK_LOOK_UP);
 	EXPECT(work_of(SYS_open, O_RDONLY, 0), CHRONODISK_WORK_LOOK_UP);
 	EXPECT(work_of(SYS_openat, 0, O_RDONLY | O_DIRECTORY), CHRONODISK_WORK_LOOK_UP);
@@ -281,7 +308,7 @@ static void what_the_host_takes_of_the_kernel_is_bounded(void)
 	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(17000, 0));
 	accounts_note_host_call(&accounts, 5000);
 	EXPECT(accounts.host_part_nanos, 15000);
-	accounts_end_stretch(&accounts, reading(17000 + 3000, 100), 0, CHRONODISK_WORK_OTHER);
+	accounts_end_stretch(&accounts, reading(17000 + 3000, 100), 0);
 	EXPECT(accounts.host_part_nanos, 18000);
 }
 
@@ -307,7 +334,7 @@ static void what_a_recorder_does_uses_up_no_bound(void)
 /* A call of the clock by a replayer: 2,000 ns of the kernel's CPU time, which count 200, and 500 of its own. */
 static void call_of_the_clock(uint64_t *kernel, uint64_t *user)
 {
-	run(*kernel, *user, *user + 500 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	run(*kernel, *user, *user + 500 + TRAP_NANOS);
 	accounts_begin_work(&accounts, reading(*kernel, 0), CHRONODISK_WORK_CALL);
 	*user += 500 + TRAP_NANOS;
 }
@@ -356,7 +383,7 @@ static void handlers_are_the_kernels_own_work(void)
 	EXPECT(accounts_handler_counts(&accounts), 1);
 	accounts_leave_handler(&accounts, 6000);
 	EXPECT(accounts.handled_nanos, 4000);
-	accounts_end_stretch(&accounts, reading(6500, TRAP_NANOS), TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	accounts_end_stretch(&accounts, reading(6500, TRAP_NANOS), TRAP_NANOS);
 	EXPECT(accounts.host_part_nanos, 1500);
 }
 
@@ -398,15 +425,31 @@ static void whoever_waits_for_free_time_sees_it_pass(void)
 static void an_alarm_waits_for_what_runs(void)
 {
 	begin();
-	EXPECT(accounts_alarm_wait(&accounts, 100, 100), 1);
-	EXPECT(accounts_alarm_wait(&accounts, 100, 100 + 5000), 50000); /* a tenth of the kernel's time counts */
+	/* A tenth of the kernel's time counts, and it looks by itself before a program goes on. */
+	EXPECT(accounts_alarm_wait(&accounts, 100, 100 + 20000), 120000);
+	EXPECT(accounts_alarm_wait(&accounts, 150, 150 + 5000), KERNEL_ALARM_MINIMUM_NANOS);
+	EXPECT(accounts_alarm_wait(&accounts, 160, 160), KERNEL_ALARM_MINIMUM_NANOS);
 	EXPECT(accounts_alarm_wait(&accounts, 200, 200 + 500000), 600000);
 	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 0));
 	EXPECT(accounts_alarm_wait(&accounts, 300, 300 + 5000), 5000);
+	EXPECT(accounts_alarm_wait(&accounts, 300, 300), 1);
 	SET(computing, CHRONODISK_COMPUTING_WALL);
 	EXPECT(accounts_alarm_wait(&accounts, 300, 302), 2);
-	EXPECT(accounts_user_alarm_wait(10, 11), REARM_MINIMUM_NANOS);
-	EXPECT(accounts_user_alarm_wait(10, 10000), 9990);
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 11), REARM_MINIMUM_NANOS);
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 10000), 9990);
+}
+
+static void a_program_of_short_stretches_is_only_guarded(void)
+{
+	begin();
+	run(0, 0, SHORT_STRETCH_NANOS - 1);
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 11), GUARD_NANOS);
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 11 + GUARD_NANOS), GUARD_NANOS + 1 + TRAP_NANOS);
+	/* One that computes is interrupted when V gets there, after the host's part of its stop. */
+	run(0, 0, SHORT_STRETCH_NANOS);
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 5010), 5000 + TRAP_NANOS);
+	accounts.overhead_owed_nanos = 700;
+	EXPECT(accounts_user_alarm_wait(&accounts, 10, 5010), 5000 + TRAP_NANOS + 700);
 }
 
 static void alarms_that_come_to_nothing_come_more_rarely(void)
@@ -430,38 +473,90 @@ static void cold_caches_are_not_the_guests(void)
 	accounts_end_kernel_stretch(&accounts, reading(1000 + 168000, 0));
 	EXPECT(accounts.cold_kernel_total_nanos, 168000 - 15000);
 	EXPECT(page->cold_nanos, (168000 - 15000) / 10);
-	run(200000, 0, 31000, CHRONODISK_WORK_OTHER);
+	run(200000, 0, 31000);
 	EXPECT(accounts.user_cpu_nanos, 3000 - TRAP_NANOS);
 	/* What is longer than cold caches could make it counts. */
-	run(200000, 0, 31000, CHRONODISK_WORK_OTHER);
+	run(200000, 0, 31000);
 	EXPECT(accounts.user_cpu_nanos, 3000 - TRAP_NANOS + 31000 - (40000 - 28000) - TRAP_NANOS);
 }
 
 static void what_a_stop_takes_is_measured_and_followed(void)
 {
+	struct stop_cost *cost = &accounts.call_stop;
+	uint64_t running = 0;
 	begin();
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 0));
 	for (unsigned probe = 0; probe < PROBES; probe++) {
 		accounts.last_stretch_nanos = 1000 + 10 * (probe * 7 % PROBES);
 		accounts_note_probe(&accounts);
+		if (accounts_want_sample(cost))
+			accounts_note_sample(&accounts, cost, running += 1500);
 	}
-	EXPECT(accounts.trap_nanos, 2245); /* without the longest five */
-	EXPECT(accounts.probed_quartile_nanos, 1631);
+	EXPECT(cost->nanos, 2245); /* without the longest five */
+	EXPECT(cost->samples, 32);
 	accounts_note_probe(&accounts); /* one too many changes nothing */
-	for (int stop = 0; stop < 10000; stop++)
-		run(0, 0, 3000, CHRONODISK_WORK_CALL);
-	EXPECT(accounts.trap_nanos > 2780 && accounts.trap_nanos <= 2806, 1);
-	for (int stop = 0; stop < 10000; stop++)
-		run(0, 0, 100, CHRONODISK_WORK_CALL);
-	EXPECT(accounts.trap_nanos < 1720 && accounts.trap_nanos >= 1684, 1);
+	EXPECT(cost->nanos, 2245);
+	uint64_t wanted = 0;
+	for (int stop = 0; stop < 16000; stop++)
+		wanted += (uint64_t)accounts_want_sample(cost);
+	EXPECT(wanted, 1000);
+	/* Samples that take half as long again, of which one meets an interrupt. */
+	for (int sample = 0; sample < 1000; sample++)
+		accounts_note_sample(&accounts, cost, running += 2250);
+	EXPECT(cost->nanos > 3300 && cost->nanos <= 2245 * 3 / 2, 1);
+	uint64_t before = cost->nanos;
+	accounts_note_sample(&accounts, cost, running += 1000000000);
+	EXPECT(cost->nanos > before && cost->nanos < before + before / 16, 1);
+	/* None of them counts, and the program's stretch has not ended. */
+	EXPECT(accounts.user_cpu_nanos, 0);
+	EXPECT(page->trap_overhead_nanos, running);
+	accounts_end_stretch(&accounts, reading(0, running), TRAP_NANOS);
+	EXPECT(page->traps, 0);
+}
+
+static void reads_of_the_counter_are_stretches_of_one_run(void)
+{
+	begin();
+	SET(tsc_extra_nanos, 300);
+	accounts_begin(&accounts, page, 1);
+	accounts.booted = 1;
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(5000, 100));
+	accounts_pass_stop(&accounts, &accounts.read_stop, 100 + 2000);
+	EXPECT(accounts.user_cpu_nanos, 2000 - TRAP_NANOS - 300);
+	EXPECT(accounts_measured_base(&accounts, reading(0, 100 + 2000)), 700 + 500);
+	accounts_pass_stop(&accounts, &accounts.read_stop, 2100 + 1500);
+	EXPECT(accounts.user_cpu_nanos, 900);
+	EXPECT(page->traps, 2);
+	/* What the clock did meanwhile is the host's. */
+	accounts_end_stretch(&accounts, reading(9000, 3600 + 1400), TRAP_NANOS);
+	EXPECT(accounts.user_cpu_nanos, 1300);
+	EXPECT(accounts.host_part_nanos, 4000);
+	EXPECT(accounts_measured_base(&accounts, reading(9000, 0)), 1300 + 500);
+}
+
+static void what_a_read_takes_is_measured_after_the_calls(void)
+{
+	uint64_t running = 0;
+	begin();
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 0));
+	accounts_pass_stop(&accounts, &accounts.read_stop, running += 9000);
+	EXPECT(accounts.read_stop.probe_count, 0);
+	accounts.last_stretch_nanos = 1000;
+	for (unsigned probe = 0; probe < PROBES; probe++)
+		accounts_note_probe(&accounts);
+	for (unsigned probe = 0; probe < PROBES; probe++)
+		accounts_pass_stop(&accounts, &accounts.read_stop, running += 1800);
+	EXPECT(accounts.read_stop.probed_mean_nanos, 1800);
+	EXPECT(accounts.call_stop.nanos, 1000);
 }
 
 static void usual_stretches_are_the_first_quartile(void)
 {
 	begin();
 	accounts.usual_stretch_nanos = 2560;
-	run(0, 0, 2561, CHRONODISK_WORK_OTHER);
+	run(0, 0, 2561);
 	EXPECT(accounts.usual_stretch_nanos, 2571);
-	run(0, 0, 100, CHRONODISK_WORK_OTHER);
+	run(0, 0, 100);
 	EXPECT(accounts.usual_stretch_nanos, 2571 - 3 * 11);
 }
 
@@ -488,10 +583,11 @@ static void run_drawn(struct history *now, uint64_t nanos)
 	if (accounts_kernel_stretch_is_cold(&accounts))
 		accounts_end_kernel_stretch(&accounts, reading(now->kernel, 0));
 	accounts_begin_stretch(&accounts, PROGRAM, drawn(8) != 0, reading(now->kernel, now->program));
+	for (uint64_t reads = accounts.running_user_code ? drawn(3) : 0; reads > 0; reads--)
+		accounts_pass_stop(&accounts, &accounts.read_stop, now->program += drawn(3000));
 	now->program += nanos;
 	now->kernel += drawn(5000);
-	accounts_end_stretch(&accounts, reading(now->kernel, now->program), accounts.trap_nanos + drawn(2000),
-			     CHRONODISK_WORK_CALL);
+	accounts_end_stretch(&accounts, reading(now->kernel, now->program), accounts.call_stop.nanos + drawn(2000));
 	accounts_begin_kernel_stretch(&accounts, reading(now->kernel, 0));
 }
 
@@ -499,7 +595,10 @@ static void do_something(struct history *now)
 {
 	uint64_t nanos = drawn(100) < 5 ? drawn(30000000) : drawn(20000);
 	accounts_look(&accounts, now->kernel);
-	switch (drawn(8)) {
+	switch (drawn(9)) {
+	case 8:
+		accounts_note_requests(&accounts, drawn(2), drawn(2), drawn(2));
+		break;
 	case 0:
 		accounts_note_host_call(&accounts, nanos);
 		break;
@@ -558,6 +657,7 @@ int main(void)
 	work_counts_something_whatever_is_taken_off();
 	work_beyond_the_bound_counts_in_full();
 	a_stop_of_the_clock_has_a_bound_of_its_own();
+	requests_have_prices();
 	copying_counts_by_a_scale_of_its_own();
 	what_the_kernel_does_while_its_clock_stands_still_is_the_hosts();
 	calls_are_told_apart();
@@ -569,9 +669,12 @@ int main(void)
 	time_never_steps_back();
 	whoever_waits_for_free_time_sees_it_pass();
 	an_alarm_waits_for_what_runs();
+	a_program_of_short_stretches_is_only_guarded();
 	alarms_that_come_to_nothing_come_more_rarely();
 	cold_caches_are_not_the_guests();
 	what_a_stop_takes_is_measured_and_followed();
+	reads_of_the_counter_are_stretches_of_one_run();
+	what_a_read_takes_is_measured_after_the_calls();
 	usual_stretches_are_the_first_quartile();
 	drawn_histories_stay_within_bounds();
 	return 0;

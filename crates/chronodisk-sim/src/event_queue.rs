@@ -35,6 +35,13 @@ impl<E> EventQueue<E> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
+    /// The earliest instant that an event reaches with the least time still needed after it, which `rest` tells. `None`
+    /// without events.
+    #[must_use]
+    pub fn earliest_end(&self, rest: impl Fn(&E) -> Nanos) -> Option<Nanos> {
+        self.heap.iter().map(|Reverse(entry)| entry.at.saturating_add(rest(&entry.event))).min()
+    }
+
     /// Takes the first event if it happens at or before `limit`.
     pub fn pop_until(&mut self, limit: Nanos) -> Option<(Nanos, E)> {
         if self.next_at()? > limit {
@@ -92,6 +99,17 @@ impl<E> Ord for Entry<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_earliest_end_need_not_be_the_first_events() {
+        let mut queue = EventQueue::new();
+        assert_eq!(queue.earliest_end(|_: &u64| Nanos::ZERO), None);
+        for (at, rest) in [(3, 10), (5, 1), (6, 9)] {
+            queue.push(Nanos::from_nanos(at), rest);
+        }
+        assert_eq!(queue.earliest_end(|rest| Nanos::from_nanos(*rest)), Some(Nanos::from_nanos(6)));
+        assert_eq!(queue.next_at(), Some(Nanos::from_nanos(3)));
+    }
 
     #[test]
     fn pops_by_time_then_by_sequence() {

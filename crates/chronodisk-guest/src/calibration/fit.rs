@@ -230,6 +230,7 @@ mod tests {
             cost(0, 0, 0.05),
             cost(0, 0, 0.2),
             cost(0, 500, 0.02),
+            WorkCost::free(), // without a probe
         ];
         for (new_fault_extra_nanos, look_up_scale) in [(0, 0.02), (1_400, 0.0)] {
             works[Work::LookUp as usize].scale = look_up_scale;

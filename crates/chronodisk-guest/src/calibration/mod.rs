@@ -8,6 +8,7 @@
 mod fit;
 mod native;
 mod probes;
+mod requests;
 
 use std::fs;
 use std::io;
@@ -20,14 +21,15 @@ use serde::{Deserialize, Serialize};
 pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
+use crate::outcome::Doing;
 use crate::spec::Stage;
 use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/5";
+pub const SCHEMA: &str = "chronodisk.calibration/6";
 
 /// The result, and its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -170,10 +172,27 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
     let nothing = measure(&probes::NOTHING)?;
     let probes: Vec<Vec<Measured>> = PROBES.iter().map(&mut measure).collect::<Result<_, RunError>>()?;
     let measured = measured_by(&nothing, &probes, |_| true);
-    let costs = fit::fit(&measured);
+    on_probe("direct reads");
+    let mut costs = fit::fit(&measured);
+    let empty_call_nanos = empty_call_nanos(&measured);
+    costs.works[Work::Queue as usize] = WorkCost::of_queue(empty_call_nanos as u64);
+    costs.requests = Some(request_costs(empty_call_nanos, reps)?);
     let half = |odd: usize| fit::fit(&measured_by(&nothing, &probes, |index| index % 2 == odd));
     let halves_differ = (reps > 1).then(|| fit::difference(&half(0), &half(1)));
     Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured, halves_differ })
+}
+
+/// A system call without work, natively.
+fn empty_call_nanos(measured: &[Measured]) -> f64 {
+    let calls = PROBES.iter().zip(measured).find(|(probe, _)| probe.name == "empty-call");
+    calls.map_or(0.0, |(probe, call)| call.native_nanos / f64::from(probe.times))
+}
+
+/// Prices of requests on this host; the built-in ones where it has no direct reads.
+fn request_costs(empty_call_nanos: f64, reps: u32) -> Result<RequestCosts, RunError> {
+    let folder = cache_folder().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let times = requests::measure(&folder, reps).doing("reading a file directly")?;
+    Ok(times.map_or_else(RequestCosts::default, |times| requests::prices(times, empty_call_nanos)))
 }
 
 /// Measurements of each probe from some of its runs, by their numbers.

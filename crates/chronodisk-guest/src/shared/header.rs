@@ -6,12 +6,12 @@ use std::process::Command;
 
 use super::layout::{
     AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
-    EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT,
-    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, Listed, NEVER, PAGE_BYTES,
-    PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS, RECORD_DROPPED,
-    RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LATE, RECORD_LEARN, RECORD_MARK, RECORD_NO_PATH,
-    RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent, RecorderState,
-    RecordingWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
+    EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES,
+    FEED_REPORT, FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, Listed, NEVER,
+    PAGE_BYTES, PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS,
+    RECORD_DROPPED, RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LATE, RECORD_LEARN, RECORD_MARK,
+    RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent,
+    RecorderState, RecordingWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
 };
 use super::{InC, SharedEnum, SharedStruct};
 use crate::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
@@ -149,9 +149,10 @@ fn constants() -> Vec<(Definitions, &'static str)> {
             vec![
                 ("EXIT_BACKEND_LOST", EXIT_BACKEND_LOST.to_string()),
                 ("EXIT_PROCESS_LOST", EXIT_PROCESS_LOST.to_string()),
+                ("EXIT_NEVER_IDLES", EXIT_NEVER_IDLES.to_string()),
             ],
-            "The guest's kernel ends with these statuses when the backend is gone, and when something outside of the \
-             guest has killed one of its processes.",
+            "The guest's kernel ends with these statuses when the backend is gone, when something outside of the \
+             guest has killed one of its processes, and when it idles in a way that its clock does not know.",
         ),
         (
             vec![("PROBE_MARK", format!("{PROBE_MARK:#x}ull")), ("PROBES", PROBES.to_string())],

@@ -146,6 +146,12 @@ shared_struct! {
         /// scale of its own.
         copy_nanos_per_mib: Setting,
         copy_scale_millionths: Setting,
+        /// Prices of a request: its submission, its completion, and the end of an idle time that a completion brings.
+        /// Each replaces CPU time up to the bound, which is 0 without prices.
+        submission_nanos: Setting,
+        completion_nanos: Setting,
+        wake_up_nanos: Setting,
+        request_bound_nanos: Setting,
         /// Speed of the guest's processor, against this host's.
         cpu_speed_millionths: Setting,
         /// By enum chronodisk_work.
@@ -213,6 +219,8 @@ shared_struct! {
         kernel_counted_nanos: Word<Shim>,
         /// and the part of it that counted in full.
         kernel_in_full_nanos: Word<Shim>,
+        /// The same that counted at the prices of requests.
+        kernel_requests_nanos: Word<Shim>,
         /// CPU time of the guest's programs, traps taken off.
         user_cpu_nanos: Word<Shim>,
         host_tree_read_bytes: Word<Shim>,
@@ -332,6 +340,8 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) const EXIT_BACKEND_LOST: i32 = 79;
 /// The same when something outside of the guest has killed one of its processes.
 pub(crate) const EXIT_PROCESS_LOST: i32 = 80;
+/// The same when the kernel does not idle in any way that the guest's clock knows.
+pub(crate) const EXIT_NEVER_IDLES: i32 = 81;
 
 /// First argument of the system calls that measure the cost of a stop: "chrono".
 pub(crate) const PROBE_MARK: u64 = 0x6368_726f_6e6f;

@@ -149,7 +149,19 @@ fn by_name(costs: &KernelCosts) -> BTreeMap<String, KernelCost> {
         scale: cost.scale,
         bound_ns: cost.bound_nanos.map(Nanos::from_nanos),
     };
-    Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work))).collect()
+    let price = |name: &str, added_nanos: u64, bound_nanos: u64| {
+        let bound_nanos = Some(bound_nanos);
+        (name.to_owned(), cost(&WorkCost { taken_off_nanos: 0, added_nanos, scale: 0.0, bound_nanos }))
+    };
+    let works = Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work)));
+    let requests = costs.requests.into_iter().flat_map(|requests| {
+        [
+            price("submission", requests.submission_nanos, requests.bound_nanos),
+            price("completion", requests.completion_nanos, requests.bound_nanos),
+            price("wake-up", requests.wake_up_nanos, requests.bound_nanos),
+        ]
+    });
+    works.chain(requests).collect()
 }
 
 /// Increase of each of the clock's counters, under the names of its fields.

@@ -164,6 +164,15 @@ fn table(calibration: &Calibration) -> String {
         text +=
             &format!("{:<38}{:>12}{:>14}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
     }
+    if let Some(requests) = calibration.costs.requests {
+        for (name, nanos) in [
+            ("a request's submission counts, ns", requests.submission_nanos),
+            ("its completion", requests.completion_nanos),
+            ("a wake-up for it", requests.wake_up_nanos),
+        ] {
+            text += &format!("{name:<38}{nanos:>12}\n");
+        }
+    }
     text += &format!("{:<38}{:>12}\n", "taken off at a page fault", calibration.costs.fault_extra_nanos);
     let of_new = calibration.costs.new_fault_extra_nanos;
     text += &format!("{:<38}{of_new:>12}\n", "and at the first of new processes");

@@ -200,6 +200,31 @@ impl Memory {
         self.piece_done(number, done);
     }
 
+    /// The least time from an event to the completion of its request: no waits, the shortest access, and the link.
+    fn least_rest(&self, event: &Event) -> Nanos {
+        let (read, write) = (&self.parameters.read, &self.parameters.write);
+        let writes_through = self.parameters.buffer_bytes.is_none();
+        let of_writing = || if writes_through { write.latency.saturating_sub(write.variation) } else { Nanos::ZERO };
+        match event {
+            Event::TakenUp(number) => {
+                let request = self.requests.get(*number);
+                match request.op {
+                    op if !op.moves_data() || request.bytes == 0 => Nanos::ZERO,
+                    Op::Read => {
+                        read.latency.saturating_sub(read.variation).saturating_add(read.link.time_for(request.bytes))
+                    }
+                    _ => write.link.time_for(request.bytes).saturating_add(of_writing()),
+                }
+            }
+            Event::Received(..) => of_writing(),
+            Event::Accessed(number, piece) => match self.requests.get(*number).op {
+                Op::Read => read.link.time_for(piece.bytes),
+                _ => Nanos::ZERO,
+            },
+            Event::Drained(_) | Event::Complete(_) => Nanos::ZERO,
+        }
+    }
+
     /// Pieces are done in the order in which this is called, so that the last one to be done completes the request.
     fn piece_done(&mut self, number: u32, at: Nanos) {
         let request = self.requests.get_mut(number);
@@ -266,8 +291,7 @@ impl DeviceModel for Memory {
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
-        // Every completion is an event of its own, and early is no mistake.
-        self.events.next_at().filter(|_| self.outstanding > 0)
+        self.events.earliest_end(|event| self.least_rest(event)).filter(|_| self.outstanding > 0)
     }
 
     fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {

@@ -53,6 +53,21 @@ fn without_load_a_request_passes_each_station_once() {
 }
 
 #[test]
+fn a_completion_is_bounded_by_the_stations_ahead() {
+    let mut device = device("");
+    device.submit(Request::new(1, Op::Read, 0, 8));
+    // All but the unit's rate.
+    assert_eq!(device.completion_bound(), Some(nanos(1_000 + 2_000 + 2_048)));
+    device.submit(Request::new(2, Op::Flush, 0, 0));
+    assert_eq!(device.completion_bound(), Some(nanos(1_000)));
+    let mut completed = Vec::new();
+    advance(device.as_mut(), nanos(1_000), &mut completed);
+    assert_eq!((completed.len(), device.completion_bound()), (1, Some(nanos(1_000 + 6_096 + 2_048))));
+    advance(device.as_mut(), nanos(1_000 + 6_096 + 2_048), &mut completed);
+    assert_eq!((completed.len(), device.completion_bound()), (2, None));
+}
+
+#[test]
 fn pieces_go_to_units_in_turn_and_cross_the_link_one_after_the_other() {
     let mut device = device("");
     // 16 KiB: four units at once, then four transfers.
