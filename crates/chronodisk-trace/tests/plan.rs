@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{
     AT_FDCWD, Action, Argument, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VM, CallRecord, CallTrace, Clock, Expected,
-    Header, O_CREAT, Plan, StartState, Wait, plan,
+    Header, O_CREAT, Plan, StartState, TracerCost, Wait, plan,
 };
 
 const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_THREAD;
@@ -431,6 +431,27 @@ fn a_recording_that_does_not_use_the_device_is_replayed_with_a_warning() {
     assert!(plan.warnings[0].contains("no call of the trace uses a file below /mnt"), "{:?}", plan.warnings);
     trace.header.clock = Clock::Host;
     assert!(chronodisk_trace::calls::plan(&trace).is_err());
+}
+
+/// Ten calls with gaps of about 10, 30 and 100 us, and a cost of strace of 10 us.
+#[test]
+fn the_time_of_strace_is_named_where_it_is_a_fifth_of_the_time_between_calls() {
+    for (gap_nanos, part) in [(10_000, Some("99 %")), (30_000, Some("33 %")), (100_000, None)] {
+        let records = (1..=10).map(|number| CallRecord {
+            user_cpu: None,
+            kernel_cpu: None,
+            ..record(1, "lseek", number * (gap_nanos + 1_000), 1_000, &[0, 0, 0], 0)
+        });
+        let mut trace = trace([opened(1, 10)].into_iter().chain(records).collect());
+        let micros = |count: u64| Nanos::from_nanos(count * 1_000);
+        trace.header.clock = Clock::Host;
+        trace.header.tracer =
+            Some(TracerCost { inside: micros(3), low: micros(9), estimate: micros(10), high: micros(12) });
+        let warnings = plan(&trace).unwrap().warnings;
+        let named = warnings.iter().find(|warning| warning.contains("strace's own time"));
+        assert_eq!(named.is_some(), part.is_some(), "{warnings:?}");
+        assert!(named.is_none_or(|warning| warning.contains(part.unwrap())), "{named:?}");
+    }
 }
 
 /// Task 2 has no end of its own and waits when its process ends: it closes nothing before.
