@@ -38,7 +38,7 @@ mod queued;
 pub mod rates;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
-pub use fields::{ProfileError, ProfileKey, nearest};
+pub use fields::{ProfileError, ProfileKey, nearest, toml_string};
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
 pub use models::blueprint::BuildOptions;

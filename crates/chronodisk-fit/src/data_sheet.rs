@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use chronodisk_device::{Bytes, Rate};
+use chronodisk_device::{Bytes, Rate, toml_string};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 /// The figures of a drive.
@@ -18,7 +18,7 @@ pub struct DataSheet {
     pub source: String,
     /// Capacity in bytes.
     pub capacity_bytes: u64,
-    /// Sequential reads; of a disk, those of the outermost zone.
+    /// Sequential reads; of a disk, in the outermost zone.
     pub sequential_read: Rate,
     /// Sequential writes.
     pub sequential_write: Rate,
@@ -101,12 +101,12 @@ impl Draft<'_> {
         })
     }
 
-    fn head(&self, kind: &str, what: &str) -> String {
+    fn head(&self, kind: &str, medium: &str) -> String {
         let DataSheet { name, source, capacity_bytes, .. } = self.sheet;
-        let (name, source) = (quoted(name), quoted(source));
+        let (name, source) = (toml_string(name), toml_string(source));
         let capacity = Bytes(*capacity_bytes);
         format!(
-            "name = {name}\nkind = \"{kind}\"\ndescription = \"A {what} of {capacity}, made from its data sheet\"\n\
+            "name = {name}\nkind = \"{kind}\"\ndescription = \"A {medium} of {capacity}, made from its data sheet\"\n\
              source = {source}\nvalidation = \"unvalidated\"\ncapacity = \"{capacity}\"\n"
         )
     }
@@ -141,9 +141,10 @@ impl Draft<'_> {
             read_rest.as_nanos(),
             write_rest.as_nanos(),
         );
-        let limits = [("read", random_read, sequential_read), ("write", random_write, sequential_write)];
-        let mut rates = String::new();
-        for (operation, iops, link) in limits {
+        let (mut limits, mut rates) = (String::new(), String::new());
+        for (operation, iops, link) in
+            [("read", random_read, sequential_read), ("write", random_write, sequential_write)]
+        {
             let Some(iops) = iops else {
                 self.assumptions.push(format!("random {operation}s of 4 KiB reach the sequential rate at great depth"));
                 continue;
@@ -151,18 +152,16 @@ impl Draft<'_> {
             if u64::from(iops) * 4_096 > link.0 + link.0 / 10 {
                 return Err(format!("{iops} random {operation}s of 4 KiB a second are more than {link}"));
             }
-            if text.contains("[limits]") {
-                let _ = writeln!(text, "{operation}-iops = {iops}");
-            } else {
-                // A request of 128 KiB moves 32 times as much.
-                let _ = writeln!(text, "\n[limits]\n{operation}-iops = {iops}");
-            }
+            let _ = writeln!(limits, "{operation}-iops = {iops}");
             let _ = writeln!(
                 rates,
                 "    {{ load = \"random-{operation}\", size = \"4 KiB\", depth = {FLASH_DEPTH}, per-second = {iops} }},"
             );
         }
-        let rates = if rates.is_empty() { rates } else { format!("rates = [\n{rates}]\n") };
+        if !limits.is_empty() {
+            let _ = write!(text, "\n[limits]\n{limits}");
+            rates = format!("rates = [\n{rates}]\n");
+        }
         text.push_str(&self.published(&rates));
         Ok(text)
     }
@@ -202,8 +201,7 @@ impl Draft<'_> {
         let surfaces = (capacity_bytes / SURFACE_BYTES).clamp(2, 20);
         let surfaces = surfaces + surfaces % 2;
         self.assumptions.push(format!("the drive has {surfaces} surfaces and {ZONES} zones of equal width"));
-        self.assumptions
-            .push("a switch of the head takes 1 ms; the seek curve is that of Lee and Katz (1993)".to_owned());
+        self.assumptions.push("a switch of the head takes 1 ms; the seek curve follows Lee and Katz (1993)".to_owned());
         let per_cylinder: u64 = zones.iter().sum::<u64>() * surfaces;
         let cylinders = capacity_sectors.div_ceil(per_cylinder).max(2);
         let mut text = self.head("disk", "hard disk");
@@ -252,7 +250,10 @@ impl Draft<'_> {
             Medium::Flash { .. } => format!("sequential-write = \"{sequential_write}\"\n"),
             Medium::Disk { .. } => String::new(),
         };
-        format!("\n[published]\nsource = {}\nsequential-read = \"{sequential_read}\"\n{write}{more}", quoted(source))
+        format!(
+            "\n[published]\nsource = {}\nsequential-read = \"{sequential_read}\"\n{write}{more}",
+            toml_string(source)
+        )
     }
 }
 
@@ -278,11 +279,6 @@ const SURFACE_BYTES: u64 = 1_000_000_000_000;
 
 const fn micros(micros: u64) -> Nanos {
     Nanos::from_nanos(micros * 1_000)
-}
-
-/// As a text of TOML.
-fn quoted(text: &str) -> String {
-    toml_edit::Value::from(text).to_string()
 }
 
 #[cfg(test)]

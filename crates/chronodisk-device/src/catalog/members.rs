@@ -16,12 +16,11 @@
 //! the number of profiles read and the total length are bounded.
 
 use std::cell::Cell;
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::{MAX_TEXT_BYTES, Profile, builtin};
-use crate::fields::{Fields, ProfileError};
+use crate::fields::{Fields, ProfileError, toml_string};
 use crate::models::blueprint::{Design, FindMembers};
 use crate::quantity::Bytes;
 
@@ -199,24 +198,7 @@ pub(super) fn check(name: &str, design: &Design) -> Result<(), String> {
 
 /// A member as the text of the profile around it carries it.
 pub(super) fn carry(name: &str, text: &str) -> String {
-    format!("\n[[member-profile]]\nname = {}\nprofile = {}\n", quoted(name), quoted(text))
-}
-
-/// As a TOML string: on one line if it is one, else over several as it stands.
-pub(super) fn quoted(text: &str) -> String {
-    let several = text.contains('\n');
-    let mut quoted = String::from(if several { "\"\"\"\n" } else { "\"" });
-    for c in text.chars() {
-        match c {
-            '\\' => quoted.push_str("\\\\"),
-            '"' => quoted.push_str("\\\""),
-            '\n' | '\t' => quoted.push(c),
-            c if c.is_control() => write!(quoted, "\\u{:04X}", u32::from(c)).expect("a String takes everything"),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push_str(if several { "\"\"\"" } else { "\"" });
-    quoted
+    format!("\n[[member-profile]]\nname = {}\nprofile = {}\n", toml_string(name), toml_string(text))
 }
 
 #[cfg(test)]

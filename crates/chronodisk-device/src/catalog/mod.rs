@@ -41,7 +41,7 @@ use toml::de::DeTable;
 pub use builtin::BuiltinProfile;
 pub use published::{HeldOut, Published, PublishedRate};
 
-use crate::fields::{Document, Fields, KeyLog, ProfileError, ProfileKey};
+use crate::fields::{Document, Fields, KeyLog, ProfileError, ProfileKey, toml_string};
 use crate::models::blueprint::{Blueprint, BuildOptions, Design};
 use crate::models::disk::Drive;
 use crate::models::{array, host_queue, limits};
@@ -106,6 +106,7 @@ struct Parsed {
     published: Option<Published>,
     held_out: Vec<HeldOut>,
     longest_stall: Option<Nanos>,
+    has_limits: bool,
 }
 
 impl Profile {
@@ -273,7 +274,7 @@ impl Profile {
     /// Whether the profile puts limits or delays around the device.
     #[must_use]
     pub fn has_limits(&self) -> bool {
-        without_limits(self.text()).len() < self.text().len()
+        self.0.has_limits
     }
 
     /// This device within limits, given as in `iops=3000,bandwidth=125MiB/s,read-delay=normal:5ms:1ms` (the module
@@ -282,13 +283,18 @@ impl Profile {
     /// # Errors
     /// Limits that are wrong, or a profile that has some already.
     pub fn within_limits(&self, limits: &str) -> Result<Profile, ProfileError> {
-        let table = limits::option::to_toml(limits).map_err(|problem| ProfileError::whole("limits", problem))?;
-        let text = self.text();
+        let table = limits::option::to_toml(limits).map_err(|problem| ProfileError::whole(limits, problem))?;
         if self.has_limits() {
             return Err(self.refusal("the profile has a table [limits] already".to_owned()));
         }
+        let text = self.text();
         let separator = if text.ends_with('\n') { "" } else { "\n" };
-        Profile::parse(&format!("{text}{separator}{table}"), "limits")
+        // Lines of the joined text mean nothing to the user.
+        Profile::parse(&format!("{text}{separator}{table}"), limits).map_err(|error| ProfileError {
+            line: None,
+            column: None,
+            ..error
+        })
     }
 
     /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
@@ -341,9 +347,9 @@ impl Profile {
         let text = format!(
             "name = {}\nkind = \"{kind}\"\ndescription = {}\nsource = {}\nvalidation = \"{}\"\n\
              member = \"{name}\"\n{keys}{}",
-            members::quoted(name),
-            members::quoted(description),
-            members::quoted(source),
+            toml_string(name),
+            toml_string(description),
+            toml_string(source),
             self.validation(),
             members::carry(name, self.text()),
         );
@@ -364,6 +370,7 @@ impl Profile {
             published: None,
             held_out: Vec::new(),
             longest_stall: None,
+            has_limits: false,
         })))
     }
 
@@ -457,6 +464,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
             (blueprint, members.finish(fields)?)
         }
     };
+    let has_limits = fields.has(limits::TABLE);
     let blueprint = limits::within(fields, blueprint)?;
     let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default()) {
         Some(capacity) => capacity,
@@ -476,10 +484,21 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
     let longest_stall = if fields.has("longest-stall") { Some(fields.positive("longest-stall")?) } else { None };
     let design = Arc::new(Design::new(document.file, kind.name, info, blueprint));
     let text = fields.complete_text();
-    Ok(Parsed { text, description, source, validation, design, nesting, published, held_out, longest_stall })
+    Ok(Parsed {
+        text,
+        description,
+        source,
+        validation,
+        design,
+        nesting,
+        published,
+        held_out,
+        longest_stall,
+        has_limits,
+    })
 }
 
-/// A profile's text without its table `[limits]`, which decides nothing about the state of a device.
+/// A profile's text without its table `[limits]`, which has no part in the state of a device.
 fn without_limits(text: &str) -> String {
     let (mut kept, mut is_limits) = (String::with_capacity(text.len()), false);
     for line in text.split_inclusive('\n') {

@@ -5,6 +5,7 @@
 mod error;
 mod keys;
 
+use std::fmt::Write;
 use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
@@ -519,6 +520,24 @@ fn describe(value: &DeValue<'_>) -> &'static str {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
     }
+}
+
+/// A text as a string of TOML: on one line, or over several if it has several.
+#[must_use]
+pub fn toml_string(text: &str) -> String {
+    let several = text.contains('\n');
+    let mut quoted = String::from(if several { "\"\"\"\n" } else { "\"" });
+    for c in text.chars() {
+        match c {
+            '\\' => quoted.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            '\n' | '\t' => quoted.push(c),
+            c if c.is_control() => write!(quoted, "\\u{:04X}", u32::from(c)).expect("a String takes everything"),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push_str(if several { "\"\"\"" } else { "\"" });
+    quoted
 }
 
 /// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use chronodisk_device::ProfileError;
+use chronodisk_device::toml_string;
 
 use super::Description;
 use super::disk::Surroundings;
@@ -124,26 +125,10 @@ pub(super) fn profile(comment: &str, description: &Description, parameters: &Mem
         ("source", &description.source),
         ("validation", description.validation.name()),
     ] {
-        let _ = writeln!(text, "{key} = {}", quoted(value));
+        let _ = writeln!(text, "{key} = {}", toml_string(value));
     }
     let _ = write!(text, "{parameters}");
     text
-}
-
-/// A basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// The device that `reader` describes, a `memsmodel_mems`.

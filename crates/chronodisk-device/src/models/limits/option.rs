@@ -13,7 +13,7 @@ use chronodisk_sim::{Nanos, TextFile};
 
 use super::delay::MOST_BINS;
 use super::{BANDWIDTHS, IOPS, TABLE};
-use crate::fields::nearest;
+use crate::fields::{nearest, toml_string};
 use crate::quantity::Quantity;
 
 /// The table `[limits]` for the text of an option.
@@ -33,7 +33,7 @@ pub(crate) fn to_toml(option: &str) -> Result<String, String> {
             };
             let _ = writeln!(plain, "{key} = {count}");
         } else if key == "request-size" || keys(&BANDWIDTHS).any(|name| name == key) {
-            let _ = writeln!(plain, "{key} = {}", quoted(value));
+            let _ = writeln!(plain, "{key} = {}", toml_string(value));
         } else if let Some(operations) = delayed(key) {
             let table = delay(value).map_err(|problem| format!("'{entry}': {problem}"))?;
             for operation in operations {
@@ -75,7 +75,7 @@ fn delay(value: &str) -> Result<String, String> {
     }
     // A plain duration is a constant.
     if Nanos::parse(value).is_ok() {
-        return Ok(format!("distribution = \"constant\"\ntime = {}\n", quoted(value)));
+        return Ok(format!("distribution = \"constant\"\ntime = {}\n", toml_string(value)));
     }
     let parameters: Vec<&str> = parameters.split(':').collect();
     let two = |first: &str, second: &str, is_number: bool| match parameters[..] {
@@ -83,8 +83,8 @@ fn delay(value: &str) -> Result<String, String> {
             Err(format!("{second} is '{other}'; expected a number ({first} is '{one}')"))
         }
         [one, other] => {
-            let other = if is_number { other.to_owned() } else { quoted(other) };
-            Ok(format!("distribution = \"{name}\"\n{first} = {}\n{second} = {other}\n", quoted(one)))
+            let other = if is_number { other.to_owned() } else { toml_string(other) };
+            Ok(format!("distribution = \"{name}\"\n{first} = {}\n{second} = {other}\n", toml_string(one)))
         }
         _ => Err(format!("expected {name}:{}:{}", first.to_uppercase(), second.to_uppercase())),
     };
@@ -120,14 +120,9 @@ fn bins(path: &Path) -> Result<String, String> {
         if bins.len() == MOST_BINS {
             return Err(format!("{shown}:{number}: more than {MOST_BINS} bins"));
         }
-        bins.push(format!("[{weight}, {}]", quoted(bound)));
+        bins.push(format!("[{weight}, {}]", toml_string(bound)));
     }
     Ok(bins.join(", "))
-}
-
-/// As a text of TOML.
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
 }
 
 #[cfg(test)]

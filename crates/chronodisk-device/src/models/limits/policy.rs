@@ -10,7 +10,7 @@ use super::{Limits, Scope, Unit};
 use crate::Probe;
 use crate::composite::{Context, Policy, Slab};
 
-/// The queue of reads and that of all other requests with an address.
+/// Numbers of the two queues: reads, and all other requests with an address.
 const READS: usize = 0;
 const WRITES: usize = 1;
 

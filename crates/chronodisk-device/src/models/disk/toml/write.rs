@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::parameters::*;
 use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor, disk};
+use crate::fields::toml_string;
 
 /// Beginning of a profile, before the parameters.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub fn write_profile(heading: &ProfileHeading, parameters: &DiskParameters) -> S
         ("capacity", &format!("{} B", heading.capacity_bytes)),
     ];
     for (key, value) in entries {
-        let _ = writeln!(text, "{key} = {}", quoted(value));
+        let _ = writeln!(text, "{key} = {}", toml_string(value));
     }
     let mut writer = Writer { text, path: Vec::new(), explained: false };
     let mut parameters = parameters.clone();
@@ -89,7 +90,7 @@ impl Writer {
 
 impl Visitor for Writer {
     fn time(&mut self, key: Key, value: &mut Picos) -> Outcome {
-        self.line(key, &quoted(&value.to_string()))
+        self.line(key, &toml_string(&value.to_string()))
     }
 
     fn signed_time(&mut self, key: Key, value: &mut Picos) -> Outcome {
@@ -131,7 +132,7 @@ impl Visitor for Writer {
     }
 
     fn choice(&mut self, key: Key, names: &[&str], index: &mut usize) -> Outcome {
-        self.line(key, &quoted(names[*index]))
+        self.line(key, &toml_string(names[*index]))
     }
 
     fn wholes(&mut self, key: Key, values: &mut Vec<u64>) -> Outcome {
@@ -152,7 +153,7 @@ impl Visitor for Writer {
     }
 
     fn times(&mut self, key: Key, values: &mut [Picos]) -> Outcome {
-        let entries: Vec<String> = values.iter().map(|time| quoted(&time.to_string())).collect();
+        let entries: Vec<String> = values.iter().map(|time| toml_string(&time.to_string())).collect();
         self.list(key, &entries)
     }
 
@@ -216,21 +217,4 @@ fn decimal(value: Millionths) -> String {
     let (whole, rest) = (value.0.unsigned_abs() / 1_000_000, value.0.unsigned_abs() % 1_000_000);
     let text = format!("{whole}.{rest:06}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A TOML string.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            character if character.is_control() => {
-                let _ = write!(quoted, "\\u{:04X}", u32::from(character));
-            }
-            character => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
