@@ -24,7 +24,7 @@ pub struct Device {
     info: DeviceInfo,
     state: Option<State>,
     speed: Speed,
-    /// Limits of the command line; those of the profile are in its text.
+    /// Limits of the command line; a profile has its own in its text.
     limits: Option<String>,
 }
 

@@ -29,7 +29,7 @@ mod suggest;
 mod times;
 mod whatif;
 
-pub use arguments::{Elsewhere, LabelArguments, Reps, SquashArguments, model_lost};
+pub use arguments::{DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost};
 pub use executed::Executed;
 pub use failure::{Failure, Place, status, status_of_defect};
 pub use folder::{FreshDirectory, Head, KeptRun, LAST, Repetition, Replayable, RunDirectory, RunFolder};

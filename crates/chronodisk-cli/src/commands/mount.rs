@@ -32,5 +32,5 @@ pub struct Arguments {
 pub fn execute(arguments: Arguments, options: RecordedOptions) -> Outcome {
     let plan = NativePlan::resolve(&arguments.run, &arguments.command, options, version::caller())?;
     let run = execute_native(&plan)?;
-    show(run, &plan.directory, false, arguments.run.json)
+    show(run, &plan.directory, false, arguments.run.result.json)
 }

@@ -60,7 +60,7 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, recorded: RecordedOption
         RunProgress::Guest(event) => status.iter_mut().for_each(|status| status.saw(event.clone())),
         RunProgress::Ended => status.iter().for_each(GuestStatus::clear),
     })?;
-    show(run, &plan.directory, quiet, arguments.json)
+    show(run, &plan.directory, quiet, arguments.result.json)
 }
 
 /// Shows the end of a run, and returns its exit status.

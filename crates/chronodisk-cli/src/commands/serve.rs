@@ -25,7 +25,8 @@ pub struct Arguments {
 
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, recorded: &RecordedOptions) -> Outcome {
-    let ServeArguments { stats, quiet, json, .. } = arguments.serve;
+    let ServeArguments { stats, quiet, .. } = arguments.serve;
+    let json = arguments.serve.result.json;
     let plan = ServePlan::resolve(&arguments.serve, recorded, version::caller())?;
     let directory = plan.directory.clone();
     // Where the program of --run writes to the terminal, a line that is drawn there would be in its way.

@@ -7,13 +7,14 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory, RunFolder, model_lost, quantity};
+use chronodisk_run::{
+    DeviceOptions, Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory, RunFolder, model_lost, quantity,
+};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -33,6 +34,7 @@ use crate::output;
 /// by its pauses, or at a constant depth (--arrivals). A job file of fio (--fio-job) says itself how many requests are
 /// outstanding and when they are issued. Equal options give identical results.
 #[derive(Debug, Args)]
+#[command(mut_arg("state", |state| state.conflicts_with_all(["host_queue", "server"])))]
 #[command(after_help = "Ctrl-C and SIGTERM end the simulation with the results so far and exit status 128+n.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
 pub struct Arguments {
@@ -72,10 +74,6 @@ pub struct Arguments {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
 
-    /// Seeds the workload and the device
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
-
     /// Sets the size of a request, for workloads that do not define it (default: 4KiB)
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     block_size: Option<u64>,
@@ -97,26 +95,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESSES", default_value = "uniform")]
     addresses: Addresses,
 
-    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
-    /// drives are concatenated
-    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
-    capacity: Option<u64>,
-
-    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["host_queue", "server"])]
-    state: Option<PathBuf>,
-
-    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x). The queue of
-    /// --host-queue has this speed, too
-    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
-    device_speed: Option<Speed>,
-
-    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
-    #[arg(long, value_name = "LIMITS")]
-    limit: Option<String>,
+    #[command(flatten)]
+    on: DeviceOptions,
 
     /// Adds the request queue of a host's kernel with this elevator: merging, plugging and a limited queue, as in
-    /// David (ACM TOS 2012)
+    /// David (ACM TOS 2012). --device-speed applies to the queue, too
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
     host_queue: Option<String>,
 
@@ -141,14 +124,14 @@ fn workload_parser() -> impl TypedValueParser<Value = Workload> {
 pub fn execute(arguments: Arguments) -> Outcome {
     let name = arguments.device.as_deref();
     let device = match (&arguments.host_queue, name) {
-        (None, name) => device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?,
+        (None, name) => device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?,
         (Some(elevator), Some(name)) => {
-            device::load_behind_host_queue(name, elevator, arguments.capacity, arguments.seed)?
+            device::load_behind_host_queue(name, elevator, arguments.on.capacity, arguments.on.seed)?
         }
         (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
-    let device = device.within_limits(arguments.limit.as_deref())?;
-    let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
+    let device = device.within_limits(arguments.on.limit.as_deref())?.begin_in(arguments.on.state.as_deref())?;
+    let device = device.at_speed(arguments.on.device_speed, &arguments.elsewhere)?;
     let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
         Some(directory) => Some(RunFolder::plan(Some(directory), "")?),
@@ -197,7 +180,7 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
             think_max: arguments.think_max,
             addresses: arguments.addresses,
             process: arguments.replay.process()?,
-            ..GeneratedLoad::new(workload, arguments.requests, arguments.seed)
+            ..GeneratedLoad::new(workload, arguments.requests, arguments.on.seed)
         };
         let (load, mut options) = generated.begin(device.info(), device.state_file().is_some())?;
         options.extend(device_options(arguments));
@@ -211,7 +194,7 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
     let trace = block_trace::open(name, &arguments.trace_options)?;
     let mut options = device_options(arguments);
     let capacity_bytes = device.info().capacity_sectors * chronodisk_sim::SECTOR_BYTES;
-    let common = [("seed", arguments.seed.into()), ("capacity_bytes", capacity_bytes.into())];
+    let common = [("seed", arguments.on.seed.into()), ("capacity_bytes", capacity_bytes.into())];
     options.extend(common.into_iter().chain(how.options()).map(|(name, value)| (name.to_owned(), value)));
     options.insert("trace".to_owned(), trace.path().display().to_string().into());
     if let Some(format) = trace.info().format {
@@ -238,7 +221,7 @@ fn fio_load(
         return Err(Failure::usage(format!("{option} can't be used with --fio-job")));
     }
     let jobs = FioLoad::open(file)?;
-    let (load, mut options) = jobs.begin(device.info(), arguments.seed)?;
+    let (load, mut options) = jobs.begin(device.info(), arguments.on.seed)?;
     jobs.notes().iter().for_each(output::note);
     options.extend(device_options(arguments));
     Ok((load, "fio-job".to_owned(), options))
@@ -253,13 +236,13 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     if let Some(elevator) = &arguments.host_queue {
         options.insert("host_queue".to_owned(), elevator.as_str().into());
     }
-    if let Some(speed) = arguments.device_speed {
+    if let Some(speed) = arguments.on.device_speed {
         options.insert("device_speed".to_owned(), speed.factor().into());
     }
-    if let Some(limit) = &arguments.limit {
+    if let Some(limit) = &arguments.on.limit {
         options.insert("limit".to_owned(), limit.as_str().into());
     }
-    if let Some(state) = &arguments.state {
+    if let Some(state) = &arguments.on.state {
         options.insert("state".to_owned(), state.display().to_string().into());
     }
     options

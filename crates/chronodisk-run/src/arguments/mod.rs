@@ -1,10 +1,12 @@
 //! Options that several commands share. Each is a field with its help.
 
+mod device;
 mod elsewhere;
 mod labels;
 mod reps;
 mod squash;
 
+pub use self::device::{DeviceOptions, ResultOptions};
 pub use self::elsewhere::{Elsewhere, PROGRAM_PREFIX, model_lost};
 pub use self::labels::LabelArguments;
 pub use self::reps::Reps;

@@ -1,6 +1,6 @@
 //! The files of a kept run or simulation, all in one directory.
 //!
-//! | file | of | what |
+//! | file | run | contents |
 //! |---|---|---|
 //! | `result.json` | a run | [`RunResult`] |
 //! | `requests-N.parquet` | a run | log of the device's requests in repetition N |

@@ -50,7 +50,7 @@ impl RunFolder {
         &self.0
     }
 
-    /// The directory of the run that the user named. Names, ids and `last` are those of the user's folder.
+    /// The directory of the run that the user named. Names, ids and `last` belong to the user's folder.
     pub fn find(name: &str) -> Result<RunDirectory, Failure> {
         let direct = RunDirectory::at(name);
         if direct.holds_run() || name.contains('/') && direct.path().is_dir() {

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use chronodisk_device::Speed;
 use chronodisk_guest::FileSystem;
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
 
-use crate::arguments::{Elsewhere, LabelArguments, Reps, SquashArguments};
+use crate::arguments::{DeviceOptions, Elsewhere, Reps, ResultOptions, SquashArguments};
 use crate::failure::Failure;
 use crate::memory::host_memory_bytes;
 use crate::quantity;
@@ -18,7 +17,8 @@ use crate::quantity;
 #[derive(Debug, Args)]
 pub struct GuestArguments {
     /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
-    /// the model. Repeat it for further devices: /dev/vdb, /dev/vdc and so on
+    /// the model. Repeat it for further devices: /dev/vdb, /dev/vdc and so on. Options
+    /// of the device apply to each
     #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
     pub device: Vec<String>,
 
@@ -40,22 +40,9 @@ pub struct GuestArguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "mkfs_options", "overwrite"])]
     pub snapshot: Option<PathBuf>,
 
-    /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
-    /// drives are concatenated
-    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
-    pub capacity: Option<u64>,
-
-    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
-    #[arg(long, value_name = "FILE")]
-    pub state: Option<PathBuf>,
-
-    /// Sets the speed of each device relative to its profile, such as 2x or 0.5x (default: 1x)
-    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
-    pub device_speed: Option<Speed>,
-
-    /// Limits each device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
-    #[arg(long, value_name = "LIMITS")]
-    pub limit: Option<String>,
+    /// Capacity, state, speed and limits of each device, and the seed.
+    #[command(flatten)]
+    pub on: DeviceOptions,
 
     /// Mounts the file system at this absolute path in the guest
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
@@ -125,10 +112,6 @@ pub struct GuestArguments {
     #[arg(long, value_name = "PACE")]
     pub idle: Option<Idle>,
 
-    /// Seeds all random numbers
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
-
     /// Sets the guest's clock at boot, in seconds since 1970, for repeatable file times (default: now)
     #[arg(long, value_name = "SECONDS")]
     pub start_time: Option<u64>,
@@ -175,17 +158,9 @@ pub struct GuestArguments {
     #[arg(long)]
     pub check: bool,
 
-    /// The labels of the run.
+    /// Labels and directory of the result.
     #[command(flatten)]
-    pub labels: LabelArguments,
-
-    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
-    #[arg(long, short, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-
-    /// Prints the result as JSON on standard output; CMD's output goes to standard error
-    #[arg(long)]
-    pub json: bool,
+    pub result: ResultOptions,
 
     /// Shows neither the status line nor the summary; warnings and errors are shown
     #[arg(long, short)]

@@ -41,7 +41,7 @@ fn next_step(stage: Stage, message: &str) -> Option<&'static str> {
         Stage::Mount => {
             Some("look at --mount-options, --mount-type and --fs; `man 5 FS`, such as ext4, lists the options")
         }
-        Stage::Unmount => Some("end what uses the file system before CMD ends, or run it with --fs none"),
+        Stage::Unmount => Some("end all users of the file system before CMD ends, or run it with --fs none"),
         _ => None,
     }
 }

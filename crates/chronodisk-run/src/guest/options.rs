@@ -58,7 +58,7 @@ pub(super) fn run_options(
         reconnect_patience: patience.reconnect,
         model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
         clock_disturbance: arguments.clock_disturbance.unwrap_or(Nanos::ZERO),
-        seed: arguments.seed,
+        seed: arguments.on.seed,
         file_system: arguments.fs,
         overwrite: arguments.overwrite,
         mkfs_options: words.map(str::to_owned).collect(),
@@ -80,7 +80,7 @@ pub(super) fn run_options(
         replay,
         recording,
         sample_every: arguments.sample_every,
-        stdout_to_stderr: arguments.json,
+        stdout_to_stderr: arguments.result.json,
         ends_by_signal: false,
     })
 }
@@ -160,7 +160,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         (None, Some(_)) => 0,
         (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
     };
-    let squashed = arguments.squash.options(arguments.seed, Durability::default());
+    let squashed = arguments.squash.options(arguments.on.seed, Durability::default());
     let path_of = |index: usize| {
         let mut path = arguments.store.clone();
         path.push(format!(".vd{}", char::from(b'a' + index as u8)));
@@ -182,7 +182,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
     let options = |(index, device): (usize, &Device)| DeviceOptions {
         model: device.choice(&arguments.elsewhere),
         speed: device.speed().factor(),
-        capacity_bytes: arguments.capacity,
+        capacity_bytes: arguments.on.capacity,
         state_file: device.state_file().map(Path::to_owned),
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
         durable: arguments.durable,

@@ -57,16 +57,16 @@ impl<'a> RunPlan<'a> {
         let calls = if let Work::Command(_, calls) = &work { *calls } else { None };
         let mut options = run_options(arguments, time, &devices, work, caller.executable.clone())?;
         let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
-        let directory = RunFolder::plan(arguments.output.as_deref(), devices[0].name())?;
+        let directory = RunFolder::plan(arguments.result.output.as_deref(), devices[0].name())?;
         directory.expect_place()?;
-        let typed_seed = recorded.is_given("seed").then_some(arguments.seed);
+        let typed_seed = recorded.is_given("seed").then_some(arguments.on.seed);
         arguments.squash.refuse_contradictions(&options.devices, typed_seed)?;
         record_what_took_effect(&mut recorded, &options);
         Ok(RunPlan {
             new_files: NewFiles::of(&options.devices),
             devices: devices.iter().map(Device::used).collect(),
             reps: arguments.reps,
-            labels: arguments.labels.labels(),
+            labels: arguments.result.labels.labels(),
             vary: Vary { draws, snapshot },
             caller,
             options,
@@ -82,17 +82,17 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
     let load = |name| {
-        device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?
+        device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?
             .without_zones()?
-            .within_limits(arguments.limit.as_deref())?
-            .at_speed(arguments.device_speed, &arguments.elsewhere)
+            .within_limits(arguments.on.limit.as_deref())?
+            .at_speed(arguments.on.device_speed, &arguments.elsewhere)
     };
     let names = arguments.device.iter().map(|name| Some(name.as_str()));
     let devices: Vec<Device> = match arguments.device.is_empty() {
         true => vec![load(None)?],
         false => names.map(load).collect::<Result<_, _>>()?,
     };
-    let devices = match (arguments.state.as_deref(), devices.len()) {
+    let devices = match (arguments.on.state.as_deref(), devices.len()) {
         (Some(_), 2..) => return Err(Failure::usage("--state works with one device only, but several were given")),
         (Some(_), _) if arguments.elsewhere.server.is_some() => {
             return Err(Failure::usage(

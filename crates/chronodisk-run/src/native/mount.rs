@@ -11,7 +11,7 @@ use clap::Args;
 use super::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, native_failure, native_own_failure,
 };
-use crate::arguments::{LabelArguments, Reps};
+use crate::arguments::{Reps, ResultOptions};
 use crate::device::Device;
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
@@ -40,17 +40,9 @@ pub struct NativeArguments {
     #[arg(long, value_name = "N|auto", default_value = "1")]
     pub reps: Reps,
 
-    /// The labels of the run.
+    /// Labels and directory of the result.
     #[command(flatten)]
-    pub labels: LabelArguments,
-
-    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
-    #[arg(long, short, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-
-    /// Prints the result as JSON on standard output; CMD's output goes to standard error
-    #[arg(long)]
-    pub json: bool,
+    pub result: ResultOptions,
 }
 
 /// A native program's run whose options fit each other and this host. [`execute_native`] does the rest.
@@ -72,8 +64,8 @@ impl<'a> NativePlan<'a> {
         recorded: RecordedOptions,
         caller: Caller,
     ) -> Result<Self, Failure> {
-        let device = arguments.on.load(&arguments.device, arguments.on.device_speed)?;
-        let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
+        let device = arguments.on.load(&arguments.device)?;
+        let directory = RunFolder::plan(arguments.result.output.as_deref(), device.name())?;
         directory.expect_place()?;
         Ok(NativePlan { directory, arguments, command, device, recorded, caller })
     }
@@ -91,7 +83,7 @@ pub fn execute_native(plan: &NativePlan<'_>) -> Result<Executed, Failure> {
         devices: &[device.used()],
         command: plan.command,
         recorded: &plan.recorded,
-        labels: &arguments.labels.labels(),
+        labels: &arguments.result.labels.labels(),
         runner: Runner::Native(NativeFileSystem {
             kind: arguments.on.fs,
             mkfs_options: arguments.on.mkfs_options.as_deref().unwrap_or_default(),
@@ -101,7 +93,7 @@ pub fn execute_native(plan: &NativePlan<'_>) -> Result<Executed, Failure> {
     });
     let launch = Launch {
         command: plan.command,
-        stdout_to_stderr: arguments.json,
+        stdout_to_stderr: arguments.result.json,
         scope: &scope,
         executable: &plan.caller.executable,
         interruption: &interruption,
@@ -179,7 +171,7 @@ impl Run<'_> {
     /// One repetition, on a fresh device. An error means that the command has not begun.
     fn repetition(&self, result: &mut RunResult) -> Result<Ran, Failure> {
         let (index, seeds_before) = self.plan.arguments.reps.next(result);
-        let seed = self.plan.arguments.on.seed.wrapping_add(seeds_before);
+        let seed = self.plan.arguments.on.device.seed.wrapping_add(seeds_before);
         let log = NewLog::make(&self.plan.directory, index)?;
         let gathered = Gathered::new(&log.path)?;
         let host_began = Instant::now();

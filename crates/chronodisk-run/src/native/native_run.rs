@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_engine::{Engine, MonotonicClock};
@@ -22,7 +21,8 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
 
-use crate::device::{self, Device};
+use crate::arguments::DeviceOptions;
+use crate::device::Device;
 use crate::failure::{Failure, command_began, status};
 use crate::memory::host_memory_bytes;
 use crate::notes::note;
@@ -32,27 +32,13 @@ use crate::signals::{EndSignals, Keyboard};
 
 /// How the block device and its file system are made, but for the device's name.
 #[derive(Debug, Args)]
+#[command(mut_arg("seed", |seed| {
+    seed.help("Seeds all random numbers but the UUIDs of XFS and btrfs, which differ in each run")
+}))]
 pub struct DeviceArguments {
-    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x)
-    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
-    pub device_speed: Option<Speed>,
-
-    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
-    #[arg(long, value_name = "LIMITS")]
-    pub limit: Option<String>,
-
-    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
-    /// drives are concatenated
-    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
-    pub capacity: Option<u64>,
-
-    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
-    #[arg(long, value_name = "FILE")]
-    pub state: Option<PathBuf>,
-
-    /// Seeds all random numbers but the UUIDs of XFS and btrfs, which differ in each run
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
+    /// Capacity, state, speed and limits of the device, and the seed.
+    #[command(flatten)]
+    pub device: DeviceOptions,
 
     /// Makes this file system on the device and mounts it; none leaves the device empty
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
@@ -94,13 +80,9 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 const STEP_ENDING_MAX: Duration = Duration::from_secs(1);
 
 impl DeviceArguments {
-    /// The device with this name at this speed, if a native program can run on it.
-    pub fn load(&self, name: &str, speed: Option<Speed>) -> Result<Device, Failure> {
-        let device = device::load(name, self.capacity, self.seed)?
-            .without_zones()?
-            .within_limits(self.limit.as_deref())?
-            .begin_in(self.state.as_deref())?
-            .with_speed(speed);
+    /// The device with this name, if a native program can run on it.
+    pub fn load(&self, name: &str) -> Result<Device, Failure> {
+        let device = self.device.load(name)?.without_zones()?;
         if device.has_host_queue() {
             return Err(Failure::usage(format_args!("{} includes a host's request queue", device.name())).help(
                 "this host's kernel has its own queue, so requests would wait twice; use a profile without a host queue",
@@ -358,7 +340,7 @@ impl NativeRun<'_> {
             arguments.mkfs_options.iter().flat_map(|options| options.split_whitespace()).map(str::to_owned).collect();
         let capacity_bytes = self.device.info().capacity_sectors * SECTOR_BYTES;
         // Two runs share one kernel. ext4 takes the same UUID twice, and its directory hash depends on it.
-        let seed = if arguments.fs.has_unique_uuid() { unique() } else { arguments.seed };
+        let seed = if arguments.fs.has_unique_uuid() { unique() } else { arguments.device.seed };
         let words = arguments.fs.maker_arguments(seed, &device.to_string_lossy(), capacity_bytes, &extra);
         phases.time(PhaseName::Mkfs, || native::make(maker, package, &words))?;
         let options = [arguments.fs.mount_options(capacity_bytes), arguments.mount_options.as_deref()];

@@ -144,7 +144,7 @@ fn host_info(file_system: &NativeFileSystem<'_>) -> GuestInfo {
 
 /// A note for readers of a run that this signal ended.
 pub fn ended_early(signal: &str) -> String {
-    format!("{signal} ended the run; its last repetition is not that of a whole command")
+    format!("{signal} ended the run; its last repetition has no whole command")
 }
 
 fn nanos(duration: Duration) -> Nanos {

@@ -3,12 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use chronodisk_device::Speed;
 use chronodisk_engine::Tracked;
 use chronodisk_front::server::Address;
 use clap::{Args, ValueEnum};
 
-use crate::arguments::{LabelArguments, SquashArguments};
+use crate::arguments::{DeviceOptions, ResultOptions, SquashArguments};
 use crate::quantity;
 
 /// Options of a device that is served.
@@ -31,26 +30,9 @@ pub struct ServeArguments {
     #[arg(long, value_name = "WAY")]
     pub attach: Option<Attach>,
 
-    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
-    /// drives are concatenated
-    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
-    pub capacity: Option<u64>,
-
-    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
-    #[arg(long, value_name = "FILE")]
-    pub state: Option<PathBuf>,
-
-    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x)
-    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
-    pub device_speed: Option<Speed>,
-
-    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
-    #[arg(long, value_name = "LIMITS")]
-    pub limit: Option<String>,
-
-    /// Seeds all random numbers
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
+    /// Capacity, state, speed and limits of the device, and the seed.
+    #[command(flatten)]
+    pub on: DeviceOptions,
 
     /// Keeps the device's bytes in memory, in a file, or in a file with a cache in memory (overflow:FILE)
     #[arg(long, value_name = "ram|FILE|overflow:FILE", default_value = "ram")]
@@ -164,17 +146,9 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
 
-    /// The labels of the run.
+    /// Labels and directory of the result.
     #[command(flatten)]
-    pub labels: LabelArguments,
-
-    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
-    #[arg(long, short, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-
-    /// Prints the result as JSON on standard output; CMD's output goes to standard error
-    #[arg(long)]
-    pub json: bool,
+    pub result: ResultOptions,
 }
 
 /// Options without a meaning for a real device.

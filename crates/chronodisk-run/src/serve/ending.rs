@@ -44,7 +44,7 @@ pub fn captive(
     if let Some(device) = block_device {
         shell.env("device", device);
     }
-    if arguments.json {
+    if arguments.result.json {
         // Standard output is the result's.
         shell.stdout(Stdio::from(std::io::stderr()));
     }

@@ -65,13 +65,12 @@ impl<'a> ServePlan<'a> {
         let target = arguments.shadow.as_deref().map(|path| shadow::open(arguments, path)).transpose()?;
         let device = match &target {
             Some(target) => shadow::model(arguments, target)?,
-            None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
+            None => device::load(&arguments.device, arguments.on.capacity, arguments.on.seed)?.without_zones()?,
         };
-        let device = device.within_limits(arguments.limit.as_deref())?;
-        let device = device.begin_in(arguments.state.as_deref())?.with_speed(arguments.device_speed);
-        let typed_seed = recorded.is_given("seed").then_some(arguments.seed);
+        let device = arguments.on.change(device)?;
+        let typed_seed = recorded.is_given("seed").then_some(arguments.on.seed);
         arguments.squash.refuse_contradiction(Path::new(&arguments.store), typed_seed)?;
-        let directory = RunFolder::plan(arguments.output.as_deref(), device.name())?;
+        let directory = RunFolder::plan(arguments.result.output.as_deref(), device.name())?;
         arguments.plot.as_deref().map_or(Ok(()), expect_place)?;
         arguments.pidfile.as_deref().map_or(Ok(()), PidFile::expect_free)?;
         let options = server_options(arguments)?;
@@ -101,7 +100,7 @@ pub fn serve(
     let ServePlan { directory, arguments, device, described, bytes, tls, options, .. } = plan;
     // Before any thread exists, so that none of them takes the signal.
     let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
-    // Declared before what writes into it, and so dropped after that.
+    // Declared before its writers, and so dropped after them.
     let unused = directory.make_fresh()?;
     let new_store = NewStore::at(bytes.path());
     let (mut server, overflow) = start(arguments, &device, bytes, tls, options)?;
@@ -196,7 +195,7 @@ impl Serving<'_> {
             devices: &[self.device.used()],
             command: &command,
             recorded,
-            labels: &self.arguments.labels.labels(),
+            labels: &self.arguments.result.labels.labels(),
             runner: Runner::Served { shadow: shadow.is_some() },
         });
         let nodes = self.block_device.iter().map(|path| path.display().to_string());

@@ -39,12 +39,12 @@ pub fn open(arguments: &ServeArguments, path: &Path) -> Result<Target, Failure> 
 
 /// The model beside it: as large as the device, unless it has one size only.
 pub fn model(arguments: &ServeArguments, target: &Target) -> Result<Device, Failure> {
-    if arguments.capacity.is_none()
-        && let Ok(device) = device::load_one(&arguments.device, target.store.capacity_bytes(), arguments.seed)
+    if arguments.on.capacity.is_none()
+        && let Ok(device) = device::load_one(&arguments.device, target.store.capacity_bytes(), arguments.on.seed)
     {
         return Ok(device);
     }
-    device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()
+    device::load(&arguments.device, arguments.on.capacity, arguments.on.seed)?.without_zones()
 }
 
 /// Size offered to clients: the smaller of the two.

@@ -41,7 +41,7 @@ impl StorePlan {
     /// Checks the options of a store for a device with or without a volatile cache.
     pub fn resolve(arguments: &ServeArguments, volatile_cache: bool) -> Result<Self, Failure> {
         let durability = Durability { write_through: !volatile_cache, power_cut: arguments.durable };
-        let squash = arguments.squash.options(arguments.seed, durability);
+        let squash = arguments.squash.options(arguments.on.seed, durability);
         let name = arguments.store.to_string_lossy();
         let (overflow, in_memory) = (name.strip_prefix("overflow:"), name == "ram");
         if arguments.preload.is_some() && overflow.is_none() {

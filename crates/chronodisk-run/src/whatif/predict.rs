@@ -142,9 +142,9 @@ pub struct Predicted {
 /// the helper processes.
 pub fn predict(arguments: &WhatIfArguments, command: &[OsString], executable: &Path) -> Result<Predicted, Failure> {
     let factors = arguments.factors()?;
-    let speed = arguments.on.device_speed.unwrap_or_default();
+    let speed = arguments.on.device.device_speed.unwrap_or_default();
     let subject = match (&arguments.device, &arguments.on_path) {
-        (Some(name), _) => Subject::Emulated(Box::new(arguments.on.load(name, Some(speed))?)),
+        (Some(name), _) => Subject::Emulated(Box::new(arguments.on.load(name)?)),
         (None, Some(path)) => Subject::Disk(Disk::under(path).map_err(native_failure)?),
         (None, None) => unreachable!("one of both is required"),
     };
@@ -220,7 +220,7 @@ impl WhatIfArguments {
         })?;
         self.device
             .as_deref()
-            .map(|name| self.on.load(name, Some(twin)).map(Box::new).map(Subject::Emulated))
+            .map(|name| self.on.load(name).map(|device| Box::new(device.with_speed(Some(twin)))).map(Subject::Emulated))
             .transpose()
     }
 
@@ -265,7 +265,7 @@ impl Runs<'_> {
         twins: &[Option<Subject>],
         result: &mut WhatIf,
     ) -> Result<(), Stop> {
-        let seed = self.arguments.on.seed.wrapping_add(u64::from(rep));
+        let seed = self.arguments.on.device.seed.wrapping_add(u64::from(rep));
         let elapsed = self.run(subject, seed, "undisturbed", Vec::new())?;
         result.undisturbed(&elapsed);
         let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();

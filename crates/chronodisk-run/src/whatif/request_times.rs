@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
 use super::result::host_load;
+use crate::arguments::DeviceOptions;
 use crate::failure::Failure;
 use crate::native::{DeviceArguments, native_failure, serve_native};
 use crate::quantity;
@@ -138,11 +139,13 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn emulated(&mut self, name: &str) -> Result<(), Failure> {
         let on = DeviceArguments {
-            device_speed: self.arguments.device_speed,
-            limit: None,
-            capacity: None,
-            state: None,
-            seed: self.arguments.seed,
+            device: DeviceOptions {
+                capacity: None,
+                state: None,
+                device_speed: self.arguments.device_speed,
+                limit: None,
+                seed: self.arguments.seed,
+            },
             fs: FileSystem::None,
             mount: PathBuf::from("/mnt"),
             mkfs_options: None,
@@ -151,7 +154,7 @@ impl Measurement<'_> {
             setup: None,
             ram_budget: None,
         };
-        let device = on.load(name, self.arguments.device_speed)?;
+        let device = on.load(name)?;
         device.name().clone_into(&mut self.times.device);
         let mut server = serve_native(&on, &device, self.arguments.seed)?;
         let info = device.info();
@@ -252,7 +255,7 @@ impl RequestTimes {
         let worst = |of: fn(&Row) -> f64| self.rows.iter().max_by(|a, b| of(a).total_cmp(&of(b)));
         let fast = worst(|row| row.bytes_per_s).filter(|row| row.bytes_per_s > FAST_BYTES_PER_S).map(|row| {
             format!(
-                "{}: {:.1} GB/s; what is faster than 1 GB/s comes from a cache of the host, or costs the processor \
+                "{}: {:.1} GB/s; rates above 1 GB/s come from a cache of the host, or cost the processor \
                  as much as the device: predictions say little",
                 row.name(),
                 row.bytes_per_s / 1e9

@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     sequential_read: Rate,
 
-    /// Sets the rate of sequential writes (default: that of reads)
+    /// Sets the rate of sequential writes (default: the rate of reads)
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     sequential_write: Option<Rate>,
 

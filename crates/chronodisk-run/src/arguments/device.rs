@@ -1,0 +1,65 @@
+//! Options of a device, and those of a result.
+
+use std::path::PathBuf;
+
+use chronodisk_device::Speed;
+use clap::Args;
+
+use super::LabelArguments;
+use crate::device::{self, Device};
+use crate::failure::Failure;
+use crate::quantity;
+
+/// Options of every command that makes devices of profiles.
+#[derive(Debug, Args)]
+pub struct DeviceOptions {
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
+    /// drives are concatenated
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    pub capacity: Option<u64>,
+
+    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+
+    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x)
+    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
+    pub device_speed: Option<Speed>,
+
+    /// Limits the device, such as iops=3000,bandwidth=125MiB/s,delay=2ms (docs/slow-disk.md lists the keys)
+    #[arg(long, value_name = "LIMITS")]
+    pub limit: Option<String>,
+
+    /// Seeds all random numbers
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl DeviceOptions {
+    /// The device of this profile, for a model that is in this process.
+    pub fn load(&self, name: &str) -> Result<Device, Failure> {
+        self.change(device::load(name, self.capacity, self.seed)?)
+    }
+
+    /// The device within its limits, in its state and at its speed; the capacity and the seed it has already.
+    pub fn change(&self, device: Device) -> Result<Device, Failure> {
+        let device = device.within_limits(self.limit.as_deref())?.begin_in(self.state.as_deref())?;
+        Ok(device.with_speed(self.device_speed))
+    }
+}
+
+/// Options of every command that keeps the result of a run.
+#[derive(Debug, Args)]
+pub struct ResultOptions {
+    /// The labels of the run.
+    #[command(flatten)]
+    pub labels: LabelArguments,
+
+    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Prints the result as JSON on standard output; CMD's output goes to standard error
+    #[arg(long)]
+    pub json: bool,
+}
