@@ -141,7 +141,7 @@ static uint64_t cpu_of_copying(const struct accounts *a)
 	return (uint64_t)((unsigned __int128)a->asked_bytes * a->page->copy_nanos_per_mib >> 20);
 }
 
-/* Requests, completions and the end of idle times have the prices of a native kernel instead of what they take here. */
+/* CPU time of requests, completions and ends of idle times, for which the prices of a native kernel are charged. */
 static uint64_t cpu_of_priced_events(const struct accounts *a)
 {
 	return a->priced_events * a->page->request_bound_nanos;
@@ -707,14 +707,14 @@ void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now)
 
 /* ---- What a stop takes ---------------------------------------------------------------------------- */
 
-/* What a stop takes of a process's CPU time depends on the host, and is measured in each run: the guest's
+/* The CPU time of a process that a stop takes depends on the host, and is measured in each run: the guest's
  * first process makes system calls that do nothing, and then reads the time stamp counter (`src/trap_probe.rs`), PROBES
  * of each. The longest met an interrupt. */
 #define PROBES_INTERRUPTED 5
-/* The host's other load makes stops cheaper and dearer from one second to the next, by half. So every so many stops, the
- * program is sent back to its instruction and stops there again: what that takes is a stop, and nothing else. It is
- * a quick one, because the processor's caches have all that it needs; in proportion to these samples, the others take
- * what they took when the probes were made. */
+/* The host's other load changes the cost of a stop from one second to the next, by half. So at one stop in
+ * STOPS_PER_SAMPLE the program is sent back to its instruction and stops there again, at no cost but the stop's. Its
+ * caches are warm, so it is quicker than other stops. The cost of the probes, changed in proportion to these samples, is the
+ * cost of the others. */
 #define STOPS_PER_SAMPLE 16
 #define STOPS_PER_SAMPLE_OF_PROBES 4
 #define SAMPLES_OF_MEAN 32

@@ -113,7 +113,7 @@ enum chronodisk_work {
 	CHRONODISK_WORK_LOOK_UP = 6,
 	/* A system call of asynchronous I/O: `io_submit`, `io_getevents`, `io_uring_enter`. */
 	CHRONODISK_WORK_QUEUE = 7,
-	CHRONODISK_WORK_OTHER = 8, /* What is none of them, as after an idle time. */
+	CHRONODISK_WORK_OTHER = 8, /* Any other, as after an idle time. */
 };
 
 /* Origin of a request in the guest's kernel. */

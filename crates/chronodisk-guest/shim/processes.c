@@ -458,7 +458,7 @@ static int answer_counter_read(pid_t pid, struct user_regs_struct *registers, ui
 }
 
 /* Whether the process stopped at a read of the counter, which then has been carried out. The processor does
- * that in no time, so V stands still meanwhile, and of the stop only what user code ran is charged. */
+ * that in no time, so V stands still meanwhile, and only the user code before the stop is charged. */
 static int emulate_tsc_read(pid_t pid, const siginfo_t *information)
 {
 	struct user_regs_struct registers;
@@ -486,7 +486,7 @@ static int is_sample(pid_t pid)
 
 enum passed { NOT_A_READ, SENT_BACK, READ };
 
-/* The same where CPU time is what counts: of the accounts only the program's change. */
+/* The same for clocks that count CPU time. Only the program's accounts change. */
 static enum passed pass_counter_read(pid_t pid, const siginfo_t *information, uint64_t *virtual_now)
 {
 	struct user_regs_struct registers;

@@ -500,7 +500,7 @@ static void what_a_stop_takes_is_measured_and_followed(void)
 	for (int stop = 0; stop < 16000; stop++)
 		wanted += (uint64_t)accounts_want_sample(cost);
 	EXPECT(wanted, 1000);
-	/* Samples that take half as long again, of which one meets an interrupt. */
+	/* Samples that take half as long again. One meets an interrupt. */
 	for (int sample = 0; sample < 1000; sample++)
 		accounts_note_sample(&accounts, cost, running += 2250);
 	EXPECT(cost->nanos > 3300 && cost->nanos <= 2245 * 3 / 2, 1);
@@ -534,7 +534,7 @@ static void reads_of_the_counter_are_stretches_of_one_run(void)
 	EXPECT(accounts_measured_base(&accounts, reading(9000, 0)), 1300 + 500);
 }
 
-static void what_a_read_takes_is_measured_after_the_calls(void)
+static void the_cost_of_a_read_is_measured_after_the_calls(void)
 {
 	uint64_t running = 0;
 	begin();
@@ -674,7 +674,7 @@ int main(void)
 	cold_caches_are_not_the_guests();
 	what_a_stop_takes_is_measured_and_followed();
 	reads_of_the_counter_are_stretches_of_one_run();
-	what_a_read_takes_is_measured_after_the_calls();
+	the_cost_of_a_read_is_measured_after_the_calls();
 	usual_stretches_are_the_first_quartile();
 	drawn_histories_stay_within_bounds();
 	return 0;

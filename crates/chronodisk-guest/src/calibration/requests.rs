@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_are_what_is_left_of_the_reads() {
+    fn prices_are_the_rest_of_the_reads() {
         let found = prices(ReadTimes { queued_nanos: 4_400.0, single_nanos: 9_200.0 }, 200.0);
         assert_eq!((found.submission_nanos, found.completion_nanos, found.wake_up_nanos), (2_320, 1_680, 5_000));
         let none = prices(ReadTimes { queued_nanos: 100.0, single_nanos: 100.0 }, 200.0);

@@ -106,8 +106,7 @@ fn header() -> String {
     text += &enumeration::<Clock>(&[]);
     text += &enumeration::<Computing>(&[]);
     text += &enumeration::<Idling>(&[]);
-    let other =
-        format!("\tCHRONODISK_WORK_OTHER = {}, /* What is none of them, as after an idle time. */\n", Work::COUNT);
+    let other = format!("\tCHRONODISK_WORK_OTHER = {}, /* Any other, as after an idle time. */\n", Work::COUNT);
     text += &enumeration::<Work>(&[&other]);
     text += &enumeration::<Issuer>(&[]);
     text += &enumeration::<Ask>(&[]);
