@@ -1,5 +1,7 @@
 //! Steps before and after the command take the device's time, and next to none of the host's.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -90,6 +92,38 @@ fn postgresql_runs_on_a_slow_disk_as_its_guide_says() {
     assert!(writes["requests"].as_u64().unwrap() >= 100, "{writes}");
     assert!(writes["service_time_us"]["p50"].as_f64().unwrap() >= 2_000.0, "{writes}");
     native.verify();
+}
+
+/// In place of `docker run`: namespaces of mounts and processes, with the folder of `-v` below /mnt.
+const CONTAINER: &str = "#!/bin/sh
+while [ $# -gt 0 ]; do [ $1 = -v ] && from=${2%%:*}; shift; done
+exec unshare --mount --pid --fork --mount-proc sh -c 'mount --bind $0 /mnt && sh $1 >&2' $from $PGBENCH
+";
+
+#[test]
+fn a_container_uses_a_slow_disk_as_the_guide_says() {
+    let Some(native) = Native::new() else { return };
+    let block =
+        block_of("slow-disk.md", "chronodisk serve").replace("/srv/slow", native.path("slow").to_str().unwrap());
+    std::fs::write(native.path("pgbench.sh"), block_of("slow-disk.md", "# pgbench.sh")).unwrap();
+    std::fs::create_dir(native.path("bin")).unwrap();
+    let docker = native.path("bin/docker");
+    std::fs::write(&docker, CONTAINER).unwrap();
+    std::fs::set_permissions(&docker, Permissions::from_mode(0o755)).unwrap();
+    symlink(env!("CARGO_BIN_EXE_chronodisk"), native.path("bin/chronodisk")).unwrap();
+    let path = format!("{}:{}", native.path("bin").display(), std::env::var("PATH").unwrap());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &block]).env("PATH", path).env("XDG_STATE_HOME", native.path(""));
+    shell.env("PGBENCH", native.path("pgbench.sh"));
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("number of transactions actually processed: 100/100"), "{said}");
+    let result = native.run(&["show", "last", "--json"]);
+    let result: Value = serde_json::from_slice(&result.stdout).unwrap();
+    let writes = &result["reps"][0]["summary"]["by_op"]["write"];
+    assert!(writes["requests"].as_u64().unwrap() >= 100, "{writes}");
+    assert!(writes["service_time_us"]["p50"].as_f64().unwrap() >= 2_000.0, "{writes}");
 }
 
 #[test]
