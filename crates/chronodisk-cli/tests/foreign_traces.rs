@@ -63,6 +63,25 @@ fn volumes_are_put_on_one_device_as_asked() {
 }
 
 #[test]
+fn each_volume_has_a_device_of_its_own_if_it_is_simulated_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("t.iolog"), TWO_FILES).unwrap();
+    let told = chronodisk(folder, &["trace", "stats", "t.iolog", "--json"]).stdout;
+    let statistics: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(statistics["requests_by_volume"], serde_json::json!({"/a": 2, "/b": 2}));
+    let shown = chronodisk(folder, &["trace", "stats", "t.iolog"]).stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("\nvolume  requests\n"), "{shown}");
+    for (volume, expected) in [("/a", [0, 6_144]), ("/b", [0, 16])] {
+        let output = volume.replace('/', "");
+        done(folder, &["simulate", "-d", "first-disk", "--trace", "t.iolog", "--volume", volume, "-o", &output]);
+        let records = read_log(&folder.join(&output).join("requests.parquet")).unwrap();
+        assert_eq!(records.iter().map(|record| record.lba.0).collect::<Vec<_>>(), expected, "{volume}");
+    }
+}
+
+#[test]
 fn archives_are_named_with_the_command_that_unpacks_them() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

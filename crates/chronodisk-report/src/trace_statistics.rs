@@ -24,6 +24,9 @@ pub struct TraceStatistics {
     pub requests: u64,
     /// Volumes with requests.
     pub volumes: u64,
+    /// Requests by name of the volume; by its number in a trace that names none.
+    #[serde(default)]
+    pub requests_by_volume: BTreeMap<String, u64>,
     /// Requests that arrive before the one that precedes them in the trace; their times count as that one's.
     pub unordered: u64,
     /// From the first arrival to the last, in seconds.
@@ -190,6 +193,7 @@ pub struct StatisticsGatherer {
     last: Nanos,
     data_bytes: u64,
     by_op: BTreeMap<&'static str, BTreeMap<u64, u64>>,
+    by_volume: BTreeMap<u16, u64>,
     places: BTreeMap<u16, VecDeque<u64>>,
     addressed: u64,
     sequential: u64,
@@ -240,6 +244,7 @@ impl StatisticsGatherer {
             }
         }
         self.requests += 1;
+        *self.by_volume.entry(record.device).or_default() += 1;
         self.last = arrival;
         let since_ns = (arrival - first).as_nanos();
         self.scales.iter_mut().zip(SCALES_NS).for_each(|(scale, window_ns)| scale.add(since_ns / window_ns));
@@ -276,9 +281,11 @@ impl StatisticsGatherer {
         ends.push_back(record.lba.0 + u64::from(record.sectors));
     }
 
-    /// The figures; `bootstrap` computes the intervals, if they were asked for.
+    /// The figures; `volumes` names the volumes by their numbers, and `bootstrap` computes the intervals, if they were
+    /// asked for.
     #[must_use]
-    pub fn finish(self, bootstrap: &Bootstrap) -> TraceStatistics {
+    pub fn finish(self, volumes: &[String], bootstrap: &Bootstrap) -> TraceStatistics {
+        let named = |number: u16| volumes.get(usize::from(number)).cloned().unwrap_or_else(|| number.to_string());
         let duration = self.last - self.first.unwrap_or_default();
         let seconds = duration.as_secs_f64();
         let reuse = self.reuse.figures();
@@ -295,7 +302,8 @@ impl StatisticsGatherer {
         TraceStatistics {
             schema: TRACE_STATISTICS_SCHEMA.to_owned(),
             requests: self.requests,
-            volumes: self.places.len() as u64,
+            volumes: self.by_volume.len() as u64,
+            requests_by_volume: self.by_volume.iter().map(|(number, requests)| (named(*number), *requests)).collect(),
             unordered: self.unordered,
             duration_s: seconds,
             requests_per_s: ratio(self.requests as f64, seconds),
@@ -489,6 +497,13 @@ impl TraceStatistics {
             line("idle", format!("{:.2} %", share * 100.0));
         }
         let mut text = table.render();
+        if self.volumes > 1 {
+            let mut volumes = Table::new([("volume", Left), ("requests", Right)]);
+            self.requests_by_volume
+                .iter()
+                .for_each(|(name, requests)| volumes.row([name.clone(), requests.to_string()]));
+            text += &format!("\n{}", volumes.render());
+        }
         let mut sizes = Table::new([
             ("operation", Left),
             ("requests", Right),
@@ -610,7 +625,7 @@ mod tests {
     fn gathered(records: &[RequestRecord], gatherer: StatisticsGatherer) -> TraceStatistics {
         let mut gatherer = gatherer;
         records.iter().for_each(|record| gatherer.add(record));
-        gatherer.finish(&Bootstrap::new(1))
+        gatherer.finish(&[], &Bootstrap::new(1))
     }
 
     #[test]

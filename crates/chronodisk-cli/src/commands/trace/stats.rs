@@ -83,7 +83,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         gatherer.add(&record);
     }
     let bootstrap = Bootstrap { draws: arguments.draws, ..Bootstrap::new(arguments.seed) };
-    let statistics = gatherer.finish(&bootstrap);
+    let statistics = gatherer.finish(&trace.info().volumes, &bootstrap);
     if arguments.block.is_some() && statistics.intervals.is_none() {
         return Err(Failure::usage(format!(
             "{}: the trace has no completions; --block needs response times",
