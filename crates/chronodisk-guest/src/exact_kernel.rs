@@ -119,7 +119,8 @@ pub fn find() -> Result<UserModeLinux, HostLacks> {
              what another host has built: chronodisk kernel package, there, and chronodisk kernel install FILE"
         ),
     })?;
-    UserModeLinux::at(&file)
+    // Its modules are built in; a folder of its release near it would be another kernel's.
+    Ok(UserModeLinux { modules: None, ..UserModeLinux::at(&file)? })
 }
 
 /// Where the kernel of this version is in the user's cache, if it has been built.

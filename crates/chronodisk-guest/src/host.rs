@@ -41,7 +41,8 @@ const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
 impl UserModeLinux {
-    /// A kernel of the user's own, with a guest's needs built in.
+    /// A kernel of the user's own: a package's in `PREFIX/bin`, with its modules in `PREFIX/lib/uml/modules`, or one with
+    /// a guest's needs built in.
     ///
     /// # Errors
     /// If the program does not exist.
@@ -53,7 +54,9 @@ impl UserModeLinux {
             });
         }
         let executable = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        Ok(UserModeLinux { executable, modules: None })
+        let prefix = executable.parent().and_then(Path::parent);
+        let modules = prefix.and_then(|prefix| of_kernel(&executable, releases_in(&prefix.join("lib/uml/modules"))));
+        Ok(UserModeLinux { executable, modules })
     }
 
     /// The kernel of a guest with this clock: `file`, or the one that is installed for the clock.
@@ -92,13 +95,34 @@ impl UserModeLinux {
         };
         let executable = find_program(KERNEL)
             .ok_or_else(|| lacks(format!("{KERNEL}, the kernel that guests run, is not in PATH")))?;
-        // The folder holds one release, the installed kernel's.
-        let modules = fs::read_dir(MODULES)
-            .ok()
-            .and_then(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).max())
-            .ok_or_else(|| lacks(format!("the modules of {KERNEL} are not in {MODULES}")))?;
+        let mut releases = releases_in(Path::new(MODULES));
+        // Most hosts have the installed kernel's alone, and its image is read for nothing.
+        let modules = if releases.len() == 1 { releases.pop() } else { of_kernel(&executable, releases) };
+        let modules = modules.ok_or_else(|| lacks(format!("the modules of {KERNEL} are not in {MODULES}")))?;
         Ok(UserModeLinux { executable, modules: Some(modules) })
     }
+}
+
+/// The releases in a folder of modules.
+fn releases_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.join("modules.dep").is_file()).collect()
+}
+
+/// The release that a kernel's image names. The kernel is not run to ask it: nothing would confine it.
+fn of_kernel(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
+    if releases.is_empty() {
+        return None;
+    }
+    // The banner, as in /proc/version.
+    let image = fs::read(kernel).ok()?;
+    let banner = |text: &&[u8]| text.starts_with(b"Linux version ");
+    let banners: Vec<&[u8]> = image.split(|byte| *byte == 0 || *byte == b'\n').filter(banner).collect();
+    let is_its = |release: &PathBuf| {
+        let name = release.file_name().unwrap_or_default().as_encoded_bytes();
+        banners.iter().any(|banner| banner.split(|byte| *byte == b' ').nth(2) == Some(name))
+    };
+    releases.into_iter().find(is_its)
 }
 
 /// Looks a program up in PATH.
@@ -284,6 +308,25 @@ const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_has_the_modules_of_its_own_release() {
+        let prefix = tempfile::tempdir().unwrap();
+        let path = |name: &str| prefix.path().join(name);
+        let kernel = path("linux.uml");
+        for release in ["6.1.176", "6.12.113", "7.2.7"] {
+            fs::create_dir(path(release)).unwrap();
+            fs::write(path(release).join("modules.dep"), "").unwrap();
+        }
+        let of = |image: &[u8]| {
+            fs::write(&kernel, image).unwrap();
+            of_kernel(&kernel, releases_in(prefix.path()))
+        };
+        assert_eq!(of(b"\x7fELF\0%s\0Linux version 6.12.113 (buildd@x) #1\0"), Some(path("6.12.113")));
+        assert_eq!(of(b"\x7fELF\0Linux version 6.1.17 (x)\0 6.1.176 \0"), None);
+        assert_eq!(of(b"Linux version "), None);
+        assert!(releases_in(&path("none")).is_empty());
+    }
 
     #[test]
     fn a_missing_program_is_named_with_its_package() {

@@ -424,6 +424,53 @@ fn calls_of_todays_programs_are_made_again() {
     assert_eq!(argument(7, 4), Argument::Number(1), "it must be new");
 }
 
+/// An empty path and `AT_EMPTY_PATH` stand for the descriptor.
+#[test]
+fn calls_with_an_empty_path_are_made_on_the_descriptor() {
+    const EMPTY_PATH: i64 = 0x1000;
+    let records = vec![
+        opened(1, 50),
+        at("", record(1, "fchownat", 100, 1, &[3, 0, 7, 8, EMPTY_PATH], 0)),
+        at("", record(1, "faccessat2", 200, 1, &[3, 0, 4, EMPTY_PATH], 0)),
+        at("", record(1, "readlinkat", 300, 1, &[3, 0, 0, 100], -2)),
+        at("", record(1, "utimensat", 400, 1, &[3, 0, 0, EMPTY_PATH], 0)),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let made = calls(&plan, 1);
+    let Expected::Descriptor(slot) = made[0].2 else { panic!("{:?}", made[0]) };
+    let (fchownat, fstat, readlinkat, utimensat) = (260, 5, 267, 280);
+    assert_eq!([made[1].0, made[2].0, made[3].0, made[4].0], [fchownat, fstat, readlinkat, utimensat]);
+    assert!(made[1..].iter().all(|call| call.1[0] == Argument::Descriptor(slot)), "{made:?}");
+    assert_eq!(
+        made[1].1[1..5],
+        [Argument::Path(Vec::new()), Argument::Number(7), Argument::Number(8), Argument::Number(0x1000),]
+    );
+}
+
+/// tar of Debian 13 calls it for each link.
+#[test]
+fn fchmodat2_is_made_by_calls_of_any_kernel() {
+    const HERE: i64 = AT_FDCWD as i64;
+    const NO_FOLLOW: i64 = 0x100;
+    const EMPTY_PATH: i64 = 0x1000;
+    let records = vec![
+        opened(1, 50),
+        at("/mnt/link", record(1, "fchmodat2", 100, 1, &[HERE, 0, 0o777, NO_FOLLOW], -95)),
+        at("/mnt/file", record(1, "fchmodat2", 200, 1, &[HERE, 0, 0o600, NO_FOLLOW], 0)),
+        at("", record(1, "fchmodat2", 300, 1, &[3, 0, 0o640, EMPTY_PATH], 0)),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let made = calls(&plan, 1);
+    let Expected::Descriptor(slot) = made[0].2 else { panic!("{:?}", made[0]) };
+    let (newfstatat, fchmodat) = (262, 268);
+    assert_eq!([made[1].0, made[2].0, made[3].0], [newfstatat, fchmodat, fchmodat]);
+    assert_eq!((&made[1].1[3], &made[1].2), (&Argument::Number(0x100), &Expected::Outcome(0)));
+    assert_eq!(made[2].1[2], Argument::Number(0o600));
+    assert_eq!(made[3].1[1], Argument::DescriptorPath(slot, Vec::new()));
+}
+
 #[test]
 fn a_recording_that_does_not_use_the_device_is_replayed_with_a_warning() {
     let mut trace = trace(vec![record(1, "exit_group", 10, 1, &[0], 0)]);

@@ -230,6 +230,8 @@ fn on_a_terminal(chronodisk: &Chronodisk, line: &str) -> Command {
     script
         .args(["-q", "-e", "-c", line, "/dev/null"])
         .env("XDG_STATE_HOME", chronodisk.results.path())
+        // A service that runs tests may have none, and nothing is drawn on a terminal without a name.
+        .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     die_with_the_test(&mut script);

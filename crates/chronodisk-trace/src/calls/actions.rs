@@ -81,12 +81,14 @@ mod number {
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const O_WRONLY: u64 = 1;
-/// Errors of calls that a signal, a full or empty pipe or a limit on the length of files has kept from doing anything:
-/// `EINTR`, `EAGAIN`, `EFBIG`.
-const NOTHING_DONE: [i64; 3] = [-4, -11, -27];
+/// Errors of calls that a signal, a full or empty pipe, a limit on the length of files or a kernel that lacks the call has
+/// kept from doing anything: `EINTR`, `EAGAIN`, `EFBIG`, `ENOSYS`.
+const NOTHING_DONE: [i64; 4] = [-4, -11, -27, -38];
 /// `RWF_NOWAIT` of `preadv2` and `pwritev2`: a call that waits in the replay did not wait in the program.
 const RWF_NOWAIT: u64 = 8;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
+const AT_EMPTY_PATH: u64 = 0x1000;
+const EOPNOTSUPP: i64 = -95;
 /// `fcntl`: sets the flags that `open` has set.
 const F_SETFL: u64 = 4;
 /// Most bytes that one call of Linux reads or writes.
@@ -414,7 +416,8 @@ impl Call<'_> {
             "unlinkat" => at(number::UNLINKAT, vec![self.argument(2)]),
             "rmdir" => at(number::UNLINKAT, vec![number(AT_REMOVEDIR)]),
             "chmod" => at(number::FCHMODAT, vec![self.argument(1)]),
-            "fchmodat" | "fchmodat2" => at(number::FCHMODAT, vec![self.argument(2)]),
+            "fchmodat" => at(number::FCHMODAT, vec![self.argument(2)]),
+            "fchmodat2" => self.change_mode(directory, path),
             "chown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2)]),
             "lchown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2), number(AT_SYMLINK_NOFOLLOW)]),
             "fchownat" => at(number::FCHOWNAT, vec![self.argument(2), self.argument(3), self.argument(4)]),
@@ -436,6 +439,16 @@ impl Call<'_> {
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
         }
+    }
+
+    /// `fchmodat2`, which the kernel of a replay may lack. No file system changes the mode of a symbolic link: a call that
+    /// does not follow it looks it up and fails.
+    fn change_mode(&self, directory: Argument, path: Argument) -> Translated {
+        if self.raw(3) & AT_SYMLINK_NOFOLLOW != 0 && self.result == EOPNOTSUPP {
+            let look_up = [directory, path, Argument::Scratch, number(AT_SYMLINK_NOFOLLOW)];
+            return one(made(number::NEWFSTATAT, look_up, Expected::Outcome(0)));
+        }
+        one(made(number::FCHMODAT, [directory, path, self.argument(2)], self.outcome()))
     }
 
     /// `openat2`, whose structure has flags, mode and limits of the path's resolution.
@@ -563,7 +576,22 @@ impl Call<'_> {
             "pwritev" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
             "lseek" => plain(number::LSEEK, vec![self.argument(1), self.argument(2)]),
             "fstat" => plain(number::FSTAT, vec![Argument::Scratch]),
-            "newfstatat" | "name_to_handle_at" => plain(number::FSTAT, vec![Argument::Scratch]),
+            "newfstatat" | "name_to_handle_at" | "faccessat2" => plain(number::FSTAT, vec![Argument::Scratch]),
+            "fchownat" => {
+                let [owner, group] = [2, 3].map(|index| self.argument(index));
+                plain(number::FCHOWNAT, vec![Argument::Path(Vec::new()), owner, group, number(AT_EMPTY_PATH)])
+            }
+            // A descriptor of O_PATH takes no fchmod.
+            "fchmodat2" => match self.place.slot(self.record.number(0)) {
+                Some(slot) => {
+                    let path = Argument::DescriptorPath(slot, Vec::new());
+                    one(made(number::FCHMODAT, [HERE, path, self.argument(2)], outcome))
+                }
+                None => Translated::Impossible,
+            },
+            "readlinkat" => {
+                plain(number::READLINKAT, vec![Argument::Path(Vec::new()), Argument::Scratch, number(4096)])
+            }
             "statx" => one(made(
                 number::STATX,
                 [descriptor.clone(), Argument::Path(Vec::new()), self.argument(2), self.argument(3), Argument::Scratch],

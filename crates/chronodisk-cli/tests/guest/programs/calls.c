@@ -149,6 +149,28 @@ static void attributes(void)
 	close(file);
 }
 
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+
+/* Calls on a descriptor that an empty path stands for, and modes of links. */
+static void empty_paths(void)
+{
+	char target[100];
+	close(filled("by-path"));
+	symlink("by-path", "link");
+	int file = open("by-path", O_PATH), link = open("link", O_PATH | O_NOFOLLOW);
+	fchownat(file, "", getuid(), getgid(), AT_EMPTY_PATH);
+	syscall(SYS_faccessat2, file, "", R_OK, AT_EMPTY_PATH);
+	syscall(SYS_fchmodat2, file, "", 0640, AT_EMPTY_PATH);
+	syscall(SYS_fchmodat2, AT_FDCWD, "by-path", 0600, AT_SYMLINK_NOFOLLOW);
+	syscall(SYS_fchmodat2, AT_FDCWD, "link", 0777, AT_SYMLINK_NOFOLLOW);
+	readlinkat(link, "", target, sizeof target);
+	utimensat(AT_FDCWD, "link", NULL, AT_SYMLINK_NOFOLLOW);
+	close(link);
+	close(file);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2 || chdir(argv[1]) != 0)
@@ -159,6 +181,7 @@ int main(int argc, char **argv)
 	names();
 	ranges();
 	attributes();
+	empty_paths();
 	sync();
 	return 0;
 }
