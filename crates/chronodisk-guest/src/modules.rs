@@ -21,9 +21,10 @@ pub(crate) struct Modules {
     wants: BTreeMap<String, Vec<String>>,
 }
 
-/// Modules that a module requests from the loader as it begins. A guest has no loader that finds them.
+/// Modules that a module requests from the loader as it begins. A guest has no loader that finds them. Since Linux 6.7
+/// `cbc` needs `ecb`.
 const ASKS_FOR: [(&str, &[&str]); 2] =
-    [("encrypted_keys", &["cbc", "hmac", "sha256"]), ("dm_crypt", &["xts", "cbc", "essiv", "ecb"])];
+    [("encrypted_keys", &["ecb", "cbc", "hmac", "sha256"]), ("dm_crypt", &["xts", "cbc", "essiv", "ecb"])];
 
 impl Modules {
     /// Reads `modules.dep` in `folder`.

@@ -12,7 +12,9 @@ use super::victims::{self, NOBODY, Victims};
 /// Returns its output and the summary.
 fn attack(chronodisk: &Chronodisk, flags: &[&str], file: &Path) -> [String; 2] {
     let script = "
-        mkdir \"$2\" && mount -t hostfs none \"$2\" -o / || exit 77
+        mkdir \"$2\" || exit 77
+        # Linux 6.12 has a name for the folder.
+        mount -t hostfs none \"$2\" -o / || mount -t hostfs none \"$2\" -o hostfs=/ || exit 77
         file=$2$1
         grep -q before \"$file\" || exit 78
         dd if=/dev/zero of=\"$file\" bs=1 count=1 oflag=append conv=notrunc; echo append $?

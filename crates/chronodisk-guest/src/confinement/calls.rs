@@ -14,8 +14,8 @@ use crate::recording::names;
 const SEEN: &str = include_str!("calls.txt");
 
 /// Calls of User Mode Linux that the kernels behind the list do not make: of 6.12 (programs begin as an executable of
-/// their own in memory), of its mode without tracing (`seccomp=on`: futexes and messages between kernel and program),
-/// with several processors (threads), and of the C library's other versions.
+/// their own in memory), of 7.2 (its address space is not randomised), of its mode without tracing (`seccomp=on`: futexes
+/// and messages between kernel and program), with several processors (threads), and of the C library's other versions.
 const OF_OTHER_VERSIONS: &str = "\
     read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek dup dup2 dup3 pipe pipe2 \
     open openat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat \
@@ -24,7 +24,7 @@ const OF_OTHER_VERSIONS: &str = "\
     clone fork vfork execve execveat exit exit_group wait4 waitid set_tid_address set_robust_list rseq \
     getpid getppid gettid getpgrp getpgid getsid getuid geteuid getgid getegid getresuid getresgid getgroups \
     futex sched_yield membarrier getcpu sched_getaffinity sched_setaffinity prlimit64 getrlimit setrlimit getrusage \
-    times uname sysinfo umask getrandom arch_prctl prctl seccomp \
+    times uname sysinfo umask getrandom arch_prctl prctl personality seccomp \
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigpending rt_sigtimedwait sigaltstack restart_syscall \
     kill tgkill rt_tgsigqueueinfo signalfd4 \
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd2 \
@@ -134,6 +134,8 @@ fn allowed(name: &str, seen: &[u32], circumstances: Circumstances) -> Vec<Vec<Co
             vec![In(0, vec![PDEATHSIG]), In(1, vec![libc::SIGKILL as u32])],
         ],
         "arch_prctl" => vec![vec![In(0, also(&ARCH_PRCTLS))]],
+        // The second asks for the present one.
+        "personality" => vec![vec![In(0, vec![libc::ADDR_NO_RANDOMIZE as u32, u32::MAX])]],
         "fcntl" => vec![
             vec![In(1, also(&FCNTLS).into_iter().filter(|command| !TO_OTHERS.contains(command)).collect())],
             vec![In(1, vec![libc::F_SETOWN as u32]), Own(2)],

@@ -254,7 +254,7 @@ static void kernels(void)
 	CALL("iopl", SYS_iopl, 3);
 	CALL("ioperm", SYS_ioperm, 0, 1, 1);
 	CALL("acct", SYS_acct, place("none"));
-	CALL("personality", SYS_personality, 0xffffffff);
+	CALL("personality", SYS_personality, 0x0400000 /* READ_IMPLIES_EXEC */);
 	CALL("setuid", SYS_setuid, getuid());
 	CALL("capset", SYS_capset, NULL, NULL);
 	CALL("mlockall", SYS_mlockall, 0);
