@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package kernel-package container trial demo check test test-long attack soak faults \
+.PHONY: help build install uninstall package kernel-package container trial kernels demo check test test-long attack soak faults \
 	squash-soak bench devices-check ageing fuzz advisories
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make kernel-package  the exact clock's kernel as an archive for any host and as a Debian package, in target/package"
 	@echo "make container   a container image with that package, in target/container; needs mmdebstrap, no registry"
 	@echo "make trial       a newcomer's first hour on a fresh Debian 12 in a chroot: package in, first result, package out"
+	@echo "make kernels     guest tests with the kernels of Debian 13 and of Debian unstable, in a new system"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make check       every check, and the tests that read the sources and the output of the command"
 	@echo "make test        every check and every test, those that take long in a short form"
@@ -46,6 +47,9 @@ container:
 
 trial:
 	@scripts/trial
+
+kernels:
+	@scripts/kernels
 
 demo:
 	scripts/demo

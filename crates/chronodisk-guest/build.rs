@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "shim/clock.c",
     "shim/calendar.c",
     "shim/time.c",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 11] = [
     "shim/feed.c",
     "shim/tasks.c",
     "shim/memory.c",
+    "shim/current.c",
     "shim/record.c",
     "shim/boot.c",
 ];

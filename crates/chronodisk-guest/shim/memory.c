@@ -44,7 +44,7 @@ int read_own(uint64_t address, void *to, size_t count)
 	return read_process(main_pid, address, to, count);
 }
 
-static uint64_t physical_memory(void)
+uint64_t physical_memory(void)
 {
 	static uint64_t begin;
 	if (!begin)

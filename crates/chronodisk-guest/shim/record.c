@@ -1,9 +1,7 @@
 /* Records the system calls of the guest's programs for the launcher, into a file of its. V stands still meanwhile.
  *
  * A call is noted when its program has stopped for it, and what came of it when the program is resumed: the registers
- * that the kernel has set last hold the result. Which task it is says the kernel's stack, whose base points to the
- * task's structure. Where its ids are in there, which differs from kernel to kernel, marked calls of tasks that know
- * their ids reveal.
+ * that the kernel has set last hold the result. The kernel's structure of the present task has its ids.
  *
  * The file begins with a header, of which the launcher fills in the table of calls; events of whole words follow. It is
  * mapped, so what has happened is there for the launcher even if this process is killed. */
@@ -34,16 +32,6 @@ static int is_recording;
 
 /* ---- Tasks ---------------------------------------------------------------------------------------- */
 
-/* A kernel's stack is of one of these sizes, and is aligned to it. */
-#define STACKS 4
-static const uint64_t stack_bytes[STACKS] = { 8192, 16384, 32768, 65536 };
-/* A task's structure is searched so far for both of its ids, one after the other. */
-#define TASK_WORDS 4096
-static uint8_t is_ruled_out[STACKS][TASK_WORDS];
-static int has_learnt;
-static uint64_t stack_mask;
-static unsigned id_word;
-
 /* A task of the guest: what it does, and the CPU time that it has not been charged with yet. */
 #define TASKS_MAX 16384
 struct task {
@@ -72,54 +60,6 @@ static uint64_t own_nanos;
 /* Of a kernel that computes in no time: what V had passed by but for idling and programs when work began. */
 static uint64_t constants_were_at_nanos;
 
-static uint64_t stack_base(uint64_t mask)
-{
-	return (uintptr_t)__builtin_frame_address(0) & mask;
-}
-
-static uint64_t current_task(void)
-{
-	return *(const uint64_t *)stack_base(stack_mask);
-}
-
-/* The present task has these ids. */
-static void learn(uint32_t id, uint32_t group)
-{
-	static uint32_t words[TASK_WORDS + 1];
-	has_learnt = 1;
-	for (int stack = 0; stack < STACKS; stack++) {
-		uint64_t task = 0;
-		int readable = read_own(stack_base(~(stack_bytes[stack] - 1)), &task, sizeof task) && task;
-		/* The last words may be in memory that is not there. */
-		memset(words, 0, sizeof words);
-		for (size_t at = 0; readable && at < sizeof words - 4; at += 1024)
-			if (!read_own(task + at, (char *)words + at, 1024))
-				break;
-		for (unsigned word = 0; word < TASK_WORDS; word++)
-			if (!readable || words[word] != id || words[word + 1] != group)
-				is_ruled_out[stack][word] = 1;
-	}
-}
-
-/* Whether it is known where a task's ids are. Of sizes of the stack that fit the least is the kernel's: greater ones
- * fit if the stacks of all tasks that were looked at are aligned by chance. */
-static int find_ids(void)
-{
-	for (int stack = 0; has_learnt && stack < STACKS; stack++) {
-		unsigned places = 0;
-		for (unsigned word = 0; word < TASK_WORDS; word++) {
-			if (is_ruled_out[stack][word])
-				continue;
-			places++;
-			id_word = word;
-		}
-		stack_mask = ~(stack_bytes[stack] - 1);
-		if (places)
-			return places == 1;
-	}
-	return 0;
-}
-
 /* The task's entry, or null if it has none. One whose ids are others is of a task that is gone. */
 static struct task *task_at(uint64_t address)
 {
@@ -128,7 +68,7 @@ static struct task *task_at(uint64_t address)
 		struct task *task = &tasks[(hash + step) % TASKS_MAX];
 		if (task->address && task->address != address)
 			continue;
-		const uint32_t *ids = (const uint32_t *)(uintptr_t)address + id_word;
+		const uint32_t *ids = ids_of(address);
 		if (!task->address || task->id != ids[0])
 			*task = (struct task){ .address = address, .id = ids[0], .group = ids[1] };
 		task->group = ids[1];
@@ -411,7 +351,7 @@ static void take_mark(pid_t pid, const struct user_regs_struct *registers)
 {
 	switch (registers->rsi) {
 	case RECORD_LEARN:
-		learn((uint32_t)registers->rdx, (uint32_t)registers->r10);
+		learn_ids((uint32_t)registers->rdx, (uint32_t)registers->r10);
 		break;
 	case RECORD_BEGIN:
 		header->state = find_ids() && learn_tables(pid, current_task(), registers->rdx) ?

@@ -141,7 +141,16 @@ int is_feed_call(const struct user_regs_struct *registers);
 void answer_feed_call(pid_t pid, const struct user_regs_struct *registers);
 void start_feed(int fd);
 
+/* current.c */
+void learn_ids(uint32_t id, uint32_t group); /* the present task has them */
+int find_ids(void); /* whether the ids of every task can be found from now on */
+uint64_t current_task(void); /* address of its struct task_struct */
+const uint32_t *ids_of(uint64_t task); /* its own and its group's */
+/* The structure by a pointer in the kernel's data, and the offset of the stack's address in it; 0 if it is not found. */
+uint64_t task_by_data(int *stack_offset);
+
 /* memory.c */
+uint64_t physical_memory(void);
 int read_own(uint64_t address, void *to, size_t count);
 int learn_tables(pid_t pid, uint64_t task, uint64_t address);
 int read_program(pid_t pid, uint64_t task, uint64_t address, void *to, size_t count);

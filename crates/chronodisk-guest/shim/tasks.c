@@ -3,7 +3,8 @@
  * The kernel runs on the stack of a task, or on one of its own during an interrupt, into which it copies the same
  * structure thread_info (arch/um/include/asm/thread_info.h): its first word is the task's struct task_struct. That
  * begins with its state, the address of its stack, a count and its flags (include/linux/sched.h). It has done so since
- * Linux 5.14; of a kernel that has them elsewhere the stack is not found to be the task's, and nothing is said. */
+ * Linux 5.14. After 6.12 thread_info is in the structure, which current.c finds. Of a kernel that has them elsewhere
+ * the stack is not found to be the task's, and nothing is said. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@
 /* Of struct task_struct. */
 #define TASK_STACK_OFFSET 8
 #define TASK_FLAGS_OFFSET 20
+#define FLAGS_AFTER_STACK (TASK_FLAGS_OFFSET - TASK_STACK_OFFSET)
 #define PF_KTHREAD 0x00200000u
 
 /* Whether that many bytes, fewer than a page has, can be read. */
@@ -55,10 +57,12 @@ static uintptr_t task_stack(void)
 enum chronodisk_issuer issuer_of_request(void)
 {
 	uintptr_t stack = task_stack();
-	if (!stack)
+	int stack_offset = TASK_STACK_OFFSET;
+	uint64_t task = stack ? word_at(stack) : task_by_data(&stack_offset);
+	if (!task)
 		return CHRONODISK_ISSUER_UNKNOWN;
 	uint32_t flags;
-	memcpy(&flags, (const void *)(word_at(stack) + TASK_FLAGS_OFFSET), sizeof flags);
+	memcpy(&flags, (const void *)(task + (unsigned)stack_offset + FLAGS_AFTER_STACK), sizeof flags);
 	return flags & PF_KTHREAD ? CHRONODISK_ISSUER_KERNEL : CHRONODISK_ISSUER_PROGRAM;
 }
 
