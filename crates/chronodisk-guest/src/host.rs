@@ -2,8 +2,8 @@
 //! time-stamp counter.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, IsTerminal};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -41,8 +41,8 @@ const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
 impl UserModeLinux {
-    /// A kernel of the user's own: a package's in `PREFIX/bin`, with its modules in `PREFIX/lib/uml/modules`, or one with
-    /// a guest's needs built in.
+    /// A kernel of the user's own: a package's in `PREFIX/bin`, with its modules in `PREFIX/lib/uml/modules`, or one
+    /// with a guest's needs built in.
     ///
     /// # Errors
     /// If the program does not exist.
@@ -114,16 +114,34 @@ fn of_kernel(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
     if releases.is_empty() {
         return None;
     }
-    // The banner, as in /proc/version.
-    let image = fs::read(kernel).ok()?;
-    let banner = |text: &&[u8]| text.starts_with(b"Linux version ");
-    let banners: Vec<&[u8]> = image.split(|byte| *byte == 0 || *byte == b'\n').filter(banner).collect();
-    let is_its = |release: &PathBuf| {
+    // The beginning of the kernel's banner, as in /proc/version.
+    let banner = |release: &PathBuf| {
         let name = release.file_name().unwrap_or_default().as_encoded_bytes();
-        banners.iter().any(|banner| banner.split(|byte| *byte == b' ').nth(2) == Some(name))
+        [b"Linux version ", name, b" "].concat()
     };
-    releases.into_iter().find(is_its)
+    let banners: Vec<Vec<u8>> = releases.iter().map(banner).collect();
+    let longest = banners.iter().map(Vec::len).max().unwrap_or(0);
+    let mut image = File::open(kernel).ok()?;
+    let (mut part, mut kept) = (vec![0; IMAGE_PART_BYTES], 0);
+    loop {
+        let read = image.read(&mut part[kept..]).ok()?;
+        if read == 0 {
+            return None;
+        }
+        let seen = &part[..kept + read];
+        let has = |banner: &Vec<u8>| seen.windows(banner.len()).any(|text| text == banner);
+        if let Some(found) = banners.iter().position(has) {
+            return releases.into_iter().nth(found);
+        }
+        // A banner may go on in the next part.
+        let (end, next) = (kept + read, longest.min(kept + read));
+        part.copy_within(end - next..end, 0);
+        kept = next;
+    }
 }
+
+/// Bytes of a kernel's image that are searched at once.
+const IMAGE_PART_BYTES: usize = 1 << 20;
 
 /// Looks a program up in PATH.
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -325,6 +343,11 @@ mod tests {
         assert_eq!(of(b"\x7fELF\0%s\0Linux version 6.12.113 (buildd@x) #1\0"), Some(path("6.12.113")));
         assert_eq!(of(b"\x7fELF\0Linux version 6.1.17 (x)\0 6.1.176 \0"), None);
         assert_eq!(of(b"Linux version "), None);
+        // At the edge of two parts.
+        for before in [30, 20, 1].map(|earlier| IMAGE_PART_BYTES - earlier) {
+            let image = [&vec![b'L'; before][..], b"Linux version 7.2.7 (x)"].concat();
+            assert_eq!(of(&image), Some(path("7.2.7")), "{before}");
+        }
         assert!(releases_in(&path("none")).is_empty());
     }
 

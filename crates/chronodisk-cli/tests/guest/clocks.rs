@@ -187,8 +187,8 @@ fn each_request_counts_its_prices() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=400", "iflag=direct"];
     let counters = counters_of(&chronodisk, "constant-100us", &read);
-    // A submission and a completion each, and a wake-up but for completions that interrupt a working processor. A request
-    // that follows such a completion may share its submission. dd's other reads, if any, are few.
+    // A submission and a completion each, and a wake-up but for completions that interrupt a working processor. A
+    // request that follows such a completion may share its submission. dd's other reads, if any, are few.
     let [prices, interrupts] = ["kernel_requests_nanos", "interrupts"].map(|key| counters[key].as_u64().unwrap());
     assert!(interrupts < 40, "{counters}");
     assert!((400 * 7_500 - interrupts * 6_100..410 * 7_500).contains(&prices), "{counters}");

@@ -14,8 +14,9 @@ use crate::recording::names;
 const SEEN: &str = include_str!("calls.txt");
 
 /// Calls of User Mode Linux that the kernels behind the list do not make: of 6.12 (programs begin as an executable of
-/// their own in memory), of 7.2 (its address space is not randomised), of its mode without tracing (`seccomp=on`: futexes
-/// and messages between kernel and program), with several processors (threads), and of the C library's other versions.
+/// their own in memory), of 7.2 (its address space is not randomised), of its mode without tracing (`seccomp=on`:
+/// futexes and messages between kernel and program), with several processors (threads), and of the C library's other
+/// versions.
 const OF_OTHER_VERSIONS: &str = "\
     read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek dup dup2 dup3 pipe pipe2 \
     open openat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat \

@@ -81,8 +81,8 @@ mod number {
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const O_WRONLY: u64 = 1;
-/// Errors of calls that a signal, a full or empty pipe, a limit on the length of files or a kernel that lacks the call has
-/// kept from doing anything: `EINTR`, `EAGAIN`, `EFBIG`, `ENOSYS`.
+/// Errors of calls that did nothing: for a signal, a full or empty pipe, a limit on the length of files, and for a kernel
+/// without the call (`EINTR`, `EAGAIN`, `EFBIG`, `ENOSYS`).
 const NOTHING_DONE: [i64; 4] = [-4, -11, -27, -38];
 /// `RWF_NOWAIT` of `preadv2` and `pwritev2`: a call that waits in the replay did not wait in the program.
 const RWF_NOWAIT: u64 = 8;
@@ -441,8 +441,8 @@ impl Call<'_> {
         }
     }
 
-    /// `fchmodat2`, which the kernel of a replay may lack. No file system changes the mode of a symbolic link: a call that
-    /// does not follow it looks it up and fails.
+    /// `fchmodat2`, which the kernel of a replay may lack. No file system changes the mode of a symbolic link: a call
+    /// that does not follow it looks it up and fails.
     fn change_mode(&self, directory: Argument, path: Argument) -> Translated {
         if self.raw(3) & AT_SYMLINK_NOFOLLOW != 0 && self.result == EOPNOTSUPP {
             let look_up = [directory, path, Argument::Scratch, number(AT_SYMLINK_NOFOLLOW)];
