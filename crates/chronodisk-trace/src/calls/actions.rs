@@ -81,7 +81,7 @@ mod number {
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const O_WRONLY: u64 = 1;
-/// Errors of calls that did nothing: for a signal, a full or empty pipe, a limit on the length of files, and for a kernel
+/// Errors of calls that did nothing: for a signal, a full or empty pipe, a limit on the length of files, or a kernel
 /// without the call (`EINTR`, `EAGAIN`, `EFBIG`, `ENOSYS`).
 const NOTHING_DONE: [i64; 4] = [-4, -11, -27, -38];
 /// `RWF_NOWAIT` of `preadv2` and `pwritev2`: a call that waits in the replay did not wait in the program.
