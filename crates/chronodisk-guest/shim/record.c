@@ -11,14 +11,18 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "accounts.h"
 #include "shim.h"
 
+/* An address without a path. */
+#define RECORD_PATH_NONE (-2)
 /* A window of the file, which moves on when it is full. */
 #define WINDOW_BYTES (1ull << 20)
 #define PATH_BYTES 4096
@@ -152,6 +156,21 @@ static int read_path(pid_t pid, const struct task *task, uint64_t address, char 
 	return -1;
 }
 
+/* The path of a Unix socket's address, with no zero byte behind it if it fills the address; -1 as above. Other addresses
+ * and names without a file have none. */
+static int read_socket_path(pid_t pid, const struct task *task, char *to)
+{
+	struct sockaddr_un address = { 0 };
+	size_t given = smaller((size_t)task->arguments[2], sizeof address);
+	if (!read_program(pid, task->address, task->arguments[1], &address, given))
+		return -1;
+	if (given <= sizeof address.sun_family || address.sun_family != AF_UNIX || !address.sun_path[0])
+		return RECORD_PATH_NONE;
+	size_t length = strnlen(address.sun_path, given - sizeof address.sun_family);
+	memcpy(to, address.sun_path, length);
+	return (int)length;
+}
+
 /* An argument's number in the table of calls, or -1. */
 static int listed(long number, enum chronodisk_listed what)
 {
@@ -174,10 +193,11 @@ static int put_paths(pid_t pid, const struct task *task, int wanted)
 			continue;
 		}
 		size_t length_at = event.count++;
-		int length = read_path(pid, task, address, (char *)&event.words[event.count]);
+		char *to = (char *)&event.words[event.count];
+		int length = task->number == SYS_bind ? read_socket_path(pid, task, to) : read_path(pid, task, address, to);
 		if (length < 0) {
 			event.words[length_at] = RECORD_NO_PATH;
-			unread |= 1 << which;
+			unread |= (length != RECORD_PATH_NONE) << which;
 			continue;
 		}
 		event.words[length_at] = (uint64_t)length;

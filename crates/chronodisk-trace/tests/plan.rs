@@ -424,6 +424,55 @@ fn calls_of_todays_programs_are_made_again() {
     assert_eq!(argument(7, 4), Argument::Number(1), "it must be new");
 }
 
+#[test]
+fn a_watch_looks_its_file_up() {
+    const DONT_FOLLOW: i64 = 0x0200_0000;
+    let watch = |path: &str, mask: i64, entry: u64, result: i64| CallRecord {
+        path_2: Some(path.as_bytes().to_vec()),
+        ..record(1, "inotify_add_watch", entry, 1, &[9, 0, mask], result)
+    };
+    let records = vec![
+        opened(1, 50),
+        watch("/mnt/1", 2, 100, 1),
+        watch("/mnt/no", DONT_FOLLOW, 200, -2),
+        watch("/etc", 2, 300, 2),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let made = calls(&plan, 1);
+    let looked_up = |path: &str, flags: u64, result: i64| {
+        let path = Argument::Path(path.as_bytes().to_vec());
+        let arguments = [Argument::Number(AT_FDCWD as u64), path, Argument::Scratch, Argument::Number(flags)];
+        (262, arguments, Expected::Outcome(result))
+    };
+    let found: Vec<_> = made[1..]
+        .iter()
+        .map(|(number, all, expected)| (*number, [0, 1, 2, 3].map(|at: usize| all[at].clone()), *expected))
+        .collect();
+    assert_eq!(found, [looked_up("/mnt/1", 0, 1), looked_up("/mnt/no", 0x100, -2)]);
+}
+
+#[test]
+fn a_socket_that_is_bound_to_a_path_makes_a_file() {
+    let bound = |path: Option<&str>, entry: u64, result: i64| CallRecord {
+        path_2: path.map(|path| path.as_bytes().to_vec()),
+        ..record(1, "bind", entry, 1, &[9, 0, 30], result)
+    };
+    let records = vec![
+        opened(1, 50),
+        bound(Some("/mnt/socket"), 100, 0),
+        bound(Some("/mnt/socket"), 200, -98),
+        bound(None, 300, 0),
+        bound(Some("/tmp/socket"), 400, 0),
+        at("/mnt/socket", record(1, "chmod", 500, 1, &[0, 0o600], 0)),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let made: Vec<u32> = calls(&plan, 1).iter().map(|call| call.0).collect();
+    let (mknodat, newfstatat, fchmodat) = (259, 262, 268);
+    assert_eq!(made[1..], [mknodat, newfstatat, fchmodat]);
+}
+
 /// An empty path and `AT_EMPTY_PATH` stand for the descriptor.
 #[test]
 fn calls_with_an_empty_path_are_made_on_the_descriptor() {

@@ -121,6 +121,21 @@ fn times_since_the_line_before_are_refused_and_passed_over_beside_instants() {
 }
 
 #[test]
+fn paths_of_sockets_and_watches_are_read() {
+    let text = "7 1700000001.0 bind(3, {sa_family=AF_UNIX, sun_path=\"/m/a\\\"b\"}, 110) = 0 <0.1>\n\
+        7 1700000001.2 bind(3, {sa_family=AF_UNIX, sun_path=@\"name\"}, 110) = 0 <0.1>\n\
+        7 1700000001.4 bind(3, {sa_family=AF_INET, sin_port=htons(0)}, 16) = 0 <0.1>\n\
+        7 1700000001.6 inotify_add_watch(4, \"/m/f\", IN_MODIFY) = 1 <0.1>\n\
+        7 1700000001.8 bind(3, {sa_family=AF_UNIX, sun_path=\"/m/a\"}, 110) = -1 EADDRINUSE (Address already in use) <0.1>\n";
+    let trace = read(text, Some("/m")).unwrap();
+    valid(&trace);
+    assert!(trace.header.incomplete.is_empty(), "{:?}", trace.header.incomplete);
+    let paths: Vec<Option<&[u8]>> = trace.records.iter().map(|record| record.path_2.as_deref()).collect();
+    assert_eq!(paths, [Some(&b"/m/a\"b"[..]), None, None, Some(b"/m/f"), Some(b"/m/a")]);
+    assert_eq!(trace.records[4].result, Some(-98));
+}
+
+#[test]
 fn what_strace_left_out_is_counted() {
     let text = "7 1700000001.0 open(\"/m/abc\"..., O_RDONLY) = 3</m/abcd> <0.1>\n\
         7 1700000001.2 io_uring_setup(8, {flags=0}) = 4 <0.1>\n\

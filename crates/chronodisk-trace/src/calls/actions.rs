@@ -88,6 +88,9 @@ const NOTHING_DONE: [i64; 4] = [-4, -11, -27, -38];
 const RWF_NOWAIT: u64 = 8;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
 const AT_EMPTY_PATH: u64 = 0x1000;
+const S_IFSOCK: u64 = 0o140_000;
+const EADDRINUSE: i64 = -98;
+const IN_DONT_FOLLOW: u64 = 0x0200_0000;
 const EOPNOTSUPP: i64 = -95;
 /// `fcntl`: sets the flags that `open` has set.
 const F_SETFL: u64 = 4;
@@ -285,6 +288,8 @@ pub(super) fn translate(record: &CallRecord, resolved: &Resolved, place: &CallCo
     }
     let call = Call { record, resolved, place, result };
     match signature(record.call.name()) {
+        Some(known) if known.name == "inotify_add_watch" => call.watch(),
+        Some(known) if known.name == "bind" => call.bind(),
         Some(known) if known.paths[0].is_some() && !call.names_descriptor() => call.by_path(),
         Some(_) => call.by_descriptor(),
         None => Translated::Nothing,
@@ -434,8 +439,6 @@ impl Call<'_> {
             "lsetxattr" => with_path(number::LSETXATTR, attribute(self.record, Argument::Data, self.raw(3))),
             "removexattr" => with_path(number::REMOVEXATTR, attribute(self.record, Argument::Scratch, 0)),
             "lremovexattr" => with_path(number::LREMOVEXATTR, attribute(self.record, Argument::Scratch, 0)),
-            // It does not reach the device.
-            "inotify_add_watch" => Translated::Nothing,
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
         }
@@ -449,6 +452,27 @@ impl Call<'_> {
             return one(made(number::NEWFSTATAT, look_up, Expected::Outcome(0)));
         }
         one(made(number::FCHMODAT, [directory, path, self.argument(2)], self.outcome()))
+    }
+
+    /// A socket that is bound to a path makes a file; where there is one, it is looked up.
+    fn bind(&self) -> Translated {
+        let Some([directory, path]) = self.path(1) else { return Translated::Nothing };
+        match self.result {
+            0 => one(made(number::MKNODAT, [directory, path, number(S_IFSOCK | 0o777)], self.outcome())),
+            EADDRINUSE => one(made(
+                number::NEWFSTATAT,
+                [directory, path, Argument::Scratch, number(AT_SYMLINK_NOFOLLOW)],
+                Expected::Outcome(0),
+            )),
+            _ => Translated::Nothing,
+        }
+    }
+
+    /// A watch looks the file up.
+    fn watch(&self) -> Translated {
+        let Some([directory, path]) = self.path(1) else { return Translated::Nothing };
+        let flags = if self.raw(2) & IN_DONT_FOLLOW != 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+        one(made(number::NEWFSTATAT, [directory, path, Argument::Scratch, number(flags)], self.outcome()))
     }
 
     /// `openat2`, whose structure has flags, mode and limits of the path's resolution.
@@ -660,6 +684,9 @@ impl Call<'_> {
             // Extents are looked up, and none is given back.
             request::FS_IOC_FIEMAP if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4), 0])),
             request::FITRIM if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4)])),
+            // The number of the block is not recorded.
+            request::FIBMAP => with(Argument::Words(vec![0])),
+            request::FIGETBSZ => with(Argument::Scratch),
             _ if gives_only(request) => with(Argument::Scratch),
             _ => Translated::Impossible,
         }

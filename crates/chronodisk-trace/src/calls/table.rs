@@ -176,6 +176,8 @@ pub(super) static TABLE: &[Signature] = &[
     task("accept4", Effect::Wait),
     path("access", D, Nothing),
     task("acct", Effect::Unsupported),
+    // A socket's address has a path if it is of this host.
+    call("bind", [None, D], &[], Effect::Nothing, Makes),
     call("chdir", [D, None], &[], Effect::ChangeDirectory, Nothing),
     path("chmod", D, All),
     path("chown", D, All),
@@ -230,7 +232,8 @@ pub(super) static TABLE: &[Signature] = &[
     uses("getdents64", Nothing),
     attribute("getxattr", D, &[], Nothing),
     task("getxattrat", Effect::Unsupported),
-    path("inotify_add_watch", D, Nothing),
+    // Its path is its second argument.
+    call("inotify_add_watch", [None, D], &[], Effect::Nothing, Nothing),
     task("io_getevents", Effect::Unsupported),
     task("io_pgetevents", Effect::Unsupported),
     task("io_setup", Effect::Unsupported),

@@ -17,6 +17,9 @@ pub(super) mod request {
     pub const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
     pub const FS_IOC_FIEMAP: u64 = 0xc020_660b;
     pub const FITRIM: u64 = 0xc018_5879;
+    /// Older than the numbers that tell the direction of a request's data.
+    pub const FIBMAP: u64 = 1;
+    pub const FIGETBSZ: u64 = 2;
 }
 
 /// Arguments that point to words, with the number of words; the second points to one.

@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -146,6 +149,10 @@ static void attributes(void)
 	ioctl(file, FS_IOC_FSSETXATTR, &more);
 	struct fiemap map = { .fm_length = ~0ull, .fm_flags = FIEMAP_FLAG_SYNC };
 	ioctl(file, FS_IOC_FIEMAP, &map);
+	int block = 0;
+	ioctl(file, FIGETBSZ, &block);
+	block = 0;
+	ioctl(file, FIBMAP, &block);
 	close(file);
 }
 
@@ -166,9 +173,20 @@ static void empty_paths(void)
 	syscall(SYS_fchmodat2, AT_FDCWD, "by-path", 0600, AT_SYMLINK_NOFOLLOW);
 	syscall(SYS_fchmodat2, AT_FDCWD, "link", 0777, AT_SYMLINK_NOFOLLOW);
 	readlinkat(link, "", target, sizeof target);
+	int watches = inotify_init1(IN_NONBLOCK);
+	inotify_add_watch(watches, "by-path", IN_MODIFY);
+	inotify_add_watch(watches, "missing", IN_MODIFY | IN_DONT_FOLLOW);
+	close(watches);
 	utimensat(AT_FDCWD, "link", NULL, AT_SYMLINK_NOFOLLOW);
 	close(link);
 	close(file);
+	struct sockaddr_un address = { AF_UNIX, "socket" };
+	int bound = socket(AF_UNIX, SOCK_STREAM, 0), second = socket(AF_UNIX, SOCK_STREAM, 0);
+	bind(bound, (struct sockaddr *)&address, sizeof address);
+	bind(second, (struct sockaddr *)&address, sizeof address);
+	chmod("socket", 0600);
+	close(second);
+	close(bound);
 }
 
 int main(int argc, char **argv)

@@ -344,7 +344,12 @@ impl Reader {
     fn fill(&mut self, record: &mut CallRecord, known: &Signature, arguments: &Arguments<'_>) {
         for (which, base) in known.paths.iter().enumerate() {
             let Some(base) = *base else { continue };
-            let path = match arguments.string(base.argument(which)) {
+            let place = base.argument(which);
+            let text = match known.name {
+                "bind" => arguments.socket_path(place),
+                _ => arguments.string(place),
+            };
+            let path = match text {
                 Some((path, false)) if path.len() <= PATH_BYTES_MAX && !path.contains(&0) => Some(path),
                 Some(_) => {
                     self.header.count_incomplete("truncated-path");

@@ -215,6 +215,14 @@ impl Arguments<'_> {
         Some((unescape(&inside[..end - 1]), &text[end + 1..] == b"..."))
     }
 
+    /// The path in the address of a Unix socket, as [`Arguments::string`]. A name without a file begins with `@`.
+    pub fn socket_path(&self, place: usize) -> Option<(Vec<u8>, bool)> {
+        let text = self.0.get(place)?.strip_prefix(b"{sa_family=AF_UNIX, sun_path=")?;
+        let inside = text.strip_prefix(b"\"")?;
+        let end = string_end(text, 0)?;
+        Some((unescape(&inside[..end - 1]), text[end + 1..].starts_with(b"...")))
+    }
+
     /// Two descriptors in brackets.
     pub fn pair(&self, place: usize) -> Option<[i32; 2]> {
         let inside = self.0.get(place)?.strip_prefix(b"[")?.strip_suffix(b"]")?;
