@@ -452,6 +452,25 @@ fn a_watch_looks_its_file_up() {
     assert_eq!(found, [looked_up("/mnt/1", 0, 1), looked_up("/mnt/no", 0x100, -2)]);
 }
 
+/// A semaphore in memory of two processes, as Python's pools of processes have, and a word of each process's own.
+#[test]
+fn processes_that_share_a_word_wait_for_each_other() {
+    const SHARED: i64 = 0;
+    const PRIVATE: i64 = 128;
+    for (flag, waits) in [(SHARED, true), (PRIVATE, false)] {
+        let records = vec![
+            record(1, "fork", 10, 5, &[], 2),
+            opened(1, 50),
+            record(2, "futex", 100, 200, &[0x1000, flag, 0], 0),
+            record(1, "futex", 200, 10, &[0x1000, flag | 1, 1], 1),
+            at("/mnt/1", record(2, "unlink", 400, 1, &[0], 0)),
+        ];
+        let plan = plan(&trace(records)).unwrap();
+        let mut steps = plan.tasks.iter().flat_map(|task| &task.steps);
+        assert_eq!(steps.any(|step| step.record == 2 && !step.waits.is_empty()), waits, "{:?}", plan.tasks);
+    }
+}
+
 #[test]
 fn a_socket_that_is_bound_to_a_path_makes_a_file() {
     let bound = |path: Option<&str>, entry: u64, result: i64| CallRecord {

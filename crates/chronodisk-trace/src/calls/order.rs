@@ -60,6 +60,12 @@ pub(super) fn was_woken(record: &CallRecord) -> bool {
     record.call.name() == "futex" && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND)) && record.succeeded()
 }
 
+/// The group of tasks among which a word of `futex` is unique; 0 for all. Processes that share a word by fork have it at
+/// one address. Others with a word at that address are ordered as in the trace, which costs overlap and no more.
+pub(super) fn users_of_word(record: &CallRecord) -> u32 {
+    if record.arguments[1] & FUTEX_PRIVATE_FLAG != 0 { record.group } else { 0 }
+}
+
 /// Whether a call of `futex` has waited for as long as it may.
 pub(super) fn ran_out(record: &CallRecord) -> bool {
     record.call.name() == "futex"
@@ -89,6 +95,7 @@ const SIGNALLING: [&str; 3] = ["kill", "tgkill", "tkill"];
 
 /// Bits of the operation without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const FUTEX_COMMAND: u64 = 127;
+const FUTEX_PRIVATE_FLAG: u64 = 128;
 /// `FUTEX_WAKE`, `FUTEX_REQUEUE`, `FUTEX_CMP_REQUEUE`, `FUTEX_WAKE_OP`, `FUTEX_UNLOCK_PI`, `FUTEX_WAKE_BITSET`.
 const WAKING: [u64; 6] = [1, 3, 4, 5, 7, 10];
 /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`.

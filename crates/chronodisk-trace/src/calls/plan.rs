@@ -21,7 +21,7 @@ use chronodisk_sim::Nanos;
 
 use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
-use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, wakes, was_woken};
+use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, users_of_word, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Clock, Think, TracerCost, think_times};
 use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
@@ -603,7 +603,7 @@ impl<'a> Planner<'a> {
             return;
         }
         if name == "futex" && (wakes(record) || was_woken(record)) {
-            let word = Resource::Word(record.group, record.arguments[0]);
+            let word = Resource::Word(users_of_word(record), record.arguments[0]);
             self.stages.changes(word, at, &mut waits);
             self.stages.needed(at, &mut waits);
             self.step(index, waits, Action::Nothing);
