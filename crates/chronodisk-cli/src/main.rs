@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
         Some("native-attacher") => return chronodisk_native::native_attacher(),
         Some("native-calibrator") => return chronodisk_native::native_calibrator(),
+        Some("serve-guard") => return chronodisk_run::serve_guard(),
         Some("native-watchdog") => return chronodisk_native::native_watchdog(),
         _ => {}
     }

@@ -9,7 +9,7 @@ mod offspring;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-pub use self::offspring::Offspring;
+pub use self::offspring::{Offspring, end_family};
 
 /// Time of a program from the signal to its end.
 pub const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(5);

@@ -39,7 +39,7 @@ pub use notes::show_notes_with;
 pub use place::expect_place;
 pub use recorded::{RecordedOption, RecordedOptions};
 pub use result::Caller;
-pub use serve::{ServeArguments, ServePlan, ServeProgress, serve};
+pub use serve::{ServeArguments, ServePlan, ServeProgress, serve, serve_guard};
 pub use signals::{EndFlag, EndSignals, Keyboard};
 pub use suggest::nearest;
 pub use times::now_rfc3339;

@@ -249,3 +249,63 @@ fn one_signal_ends_a_server_whose_program_ignores_it() {
         assert_eq!(result["ended_by"], "signal", "{name}: {result}");
     }
 }
+
+/// Processes whose command line has this word.
+fn with_word(word: &str) -> Vec<i32> {
+    let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has = |number: &i32| {
+        let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    };
+    numbers.filter(has).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what}");
+}
+
+/// Shells wait for their children, and those have left the shell's session or not.
+#[test]
+fn a_killed_server_leaves_nothing_of_its_program() {
+    let place = TestFolder::new();
+    let word = format!("0.{}1000", std::process::id());
+    for (program, sleepers) in [
+        (format!("sleep 1{word}"), 1),
+        (format!("sleep 1{word} & sleep 1{word} & wait"), 2),
+        (format!("(setsid sleep 1{word}; true) & (sleep 1{word}; true)"), 2),
+    ] {
+        let word = format!("1{word}");
+        let run = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:s", "--run", &program];
+        let mut child = place.chronodisk(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // setsid becomes sleep.
+        wait_until("the program begins", || with_word(&word).len() >= sleepers);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until(&format!("something of {program} is left"), || with_word(&word).is_empty());
+        fs::remove_file(place.path("s")).unwrap();
+    }
+}
+
+#[test]
+fn a_server_whose_guard_dies_says_so_and_ends() {
+    let place = TestFolder::new();
+    let run = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:s", "--run", "touch on; sleep 1000"];
+    let child = place.chronodisk(&run).spawn().unwrap();
+    wait_until("the program begins", || place.path("on").exists());
+    let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let all: Vec<i32> = list.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let guards = with_word("serve-guard");
+    let guard = all.iter().find(|number| guards.contains(number)).unwrap();
+    // SAFETY: a number and a signal.
+    unsafe { libc::kill(*guard, libc::SIGKILL) };
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("(serve-guard) died"), "{}", text(&output.stderr));
+    assert!(all.iter().all(|number| !std::path::Path::new(&format!("/proc/{number}/exe")).exists()));
+}

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, pidfd_send_signal, set_child_subreaper, waitpid,
+};
 
 /// The processes that this process starts from now on, with all that they start.
 #[derive(Debug)]
@@ -58,15 +61,43 @@ impl Offspring {
     }
 
     fn living(&self) -> Vec<i32> {
-        let mut all: Vec<i32> = children_of(own()).difference(&self.others).copied().collect();
-        let mut next = 0;
-        while next < all.len() {
-            all.extend(children_of(all[next]));
-            next += 1;
-        }
-        all.retain(|process| lives(*process));
-        all
+        with_descendants(children_of(own()).difference(&self.others).copied().collect())
     }
+}
+
+/// Kills a process that this one need not have started, and all of its descendants. Processes whose parents have ended
+/// are not found. The process is held by its descriptor, so that its number is its own.
+pub fn end_family(held: BorrowedFd<'_>, process: Pid) {
+    if pidfd_send_signal(held, Signal::STOP).is_err() {
+        return;
+    }
+    // A process that is stopped starts no others. All are stopped before the first is killed: the children of a killed
+    // process have another parent.
+    let mut stopped = Vec::new();
+    loop {
+        let family = with_descendants(vec![process.as_raw_nonzero().get()]);
+        if family == stopped {
+            break;
+        }
+        family.iter().filter_map(|member| Pid::from_raw(*member)).for_each(|member| {
+            let _ = kill_process(member, Signal::STOP);
+        });
+        stopped = family;
+    }
+    stopped.into_iter().filter_map(Pid::from_raw).for_each(|member| {
+        let _ = kill_process(member, Signal::KILL);
+    });
+}
+
+/// These processes and all that they have started, as far as they live.
+fn with_descendants(mut all: Vec<i32>) -> Vec<i32> {
+    let mut next = 0;
+    while next < all.len() {
+        all.extend(children_of(all[next]));
+        next += 1;
+    }
+    all.retain(|process| lives(*process));
+    all
 }
 
 fn own() -> i32 {

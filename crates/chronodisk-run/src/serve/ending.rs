@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::arguments::ServeArguments;
+use super::guard::Guard;
 use crate::failure::{Failure, status};
 use crate::signals::EndSignals;
 
@@ -63,8 +64,8 @@ pub struct Ending {
 /// A server until its end.
 pub struct Waiting<'a> {
     pub signals: &'a EndSignals,
-    /// The program of `--run`.
-    pub child: Option<Child>,
+    /// The program of `--run`, and its guard.
+    pub child: Option<(Child, Guard)>,
     /// The block device of `--attach`.
     pub attachment: Option<&'a Attachment>,
     /// Called every second, if present.
@@ -81,14 +82,16 @@ impl Waiting<'_> {
     /// `offspring` are the child and all that it starts; after a signal nothing of it is left.
     pub fn wait(mut self, offspring: &Offspring) -> Result<Ending, Failure> {
         let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
-        let number = self.child.as_ref().map(Child::id);
-        let pidfd = self.child.as_ref().map(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()));
+        let numbers: Vec<u32> = self.child.iter().flat_map(|(child, guard)| [child.id(), guard.number()]).collect();
+        let pidfd = self.child.as_ref().map(|(child, _)| pidfd_open(Pid::from_child(child), PidfdFlags::empty()));
         let pidfd = pidfd.transpose().map_err(|errno| failed(errno.into()))?;
         let mut passed_on = false;
         loop {
             let request = self.signals.request();
             if let Some(request) = request {
-                let Some(child) = &mut self.child else { return Ok(Ending { status: status::FINE, by_signal: true }) };
+                let Some((child, _)) = &mut self.child else {
+                    return Ok(Ending { status: status::FINE, by_signal: true });
+                };
                 if !std::mem::replace(&mut passed_on, true) {
                     ask_to_end(child, request.signal);
                 }
@@ -98,7 +101,7 @@ impl Waiting<'_> {
                     return Ok(Ending { status: request.status(), by_signal: true });
                 }
             }
-            if let Some(child) = &mut self.child
+            if let Some((child, _)) = &mut self.child
                 && let Some(status) = child.try_wait().map_err(failed)?
             {
                 if request.is_some() {
@@ -106,13 +109,19 @@ impl Waiting<'_> {
                 }
                 return Ok(Ending { status: exit_status(status), by_signal: request.is_some() });
             }
+            if self.child.as_mut().is_some_and(|(_, guard)| guard.has_ended()) {
+                offspring.end_all(KILLED_GO_WITHIN);
+                let what = "the process that ends the program after a kill of chronodisk (serve-guard) died";
+                return Err(Failure::host(format!("{what}; the server was ended")));
+            }
             if let Some(lost) = self.attachment.and_then(Attachment::lost) {
                 offspring.end_all(KILLED_GO_WITHIN);
                 return Err(Failure::host(format!("{lost} died; the server was ended")));
             }
-            offspring.bury(number.as_slice());
+            offspring.bury(&numbers);
             let left = request.map(|request| request.kills_at().saturating_duration_since(Instant::now()));
-            let others = [pidfd.as_ref().map(AsFd::as_fd), self.attachment.map(Attachment::pidfd)];
+            let guard = self.child.as_ref().map(|(_, guard)| guard.pidfd.as_fd());
+            let others = [pidfd.as_ref().map(AsFd::as_fd), guard, self.attachment.map(Attachment::pidfd)];
             let has_waited =
                 wait_for(self.signals.news(), others, left.unwrap_or(SECOND).min(SECOND)).map_err(failed)?;
             if let (true, Some(every_second)) = (has_waited, &mut self.every_second) {
@@ -123,7 +132,7 @@ impl Waiting<'_> {
 }
 
 /// Waits until something can be read from one of them; whether the time is over before that.
-fn wait_for(news: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 2], most: Duration) -> std::io::Result<bool> {
+fn wait_for(news: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 3], most: Duration) -> std::io::Result<bool> {
     let all = [Some(news)].into_iter().chain(others).flatten();
     let mut waits: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };

@@ -11,6 +11,7 @@ use chronodisk_report::{EndedBy, RunResult, ShadowResult};
 use super::arguments::ServeArguments;
 use super::before::{self, NewStore};
 use super::ending::{self, Ending, PidFile, Waiting};
+use super::guard::Guard;
 use super::http::{Page, PageServer};
 use super::metrics::{self, Metrics};
 use super::shadow;
@@ -118,9 +119,17 @@ pub fn serve(
     let metrics = metrics.transpose()?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
+    let guard = arguments.run.as_ref().map(|_| Guard::start(&plan.caller.executable)).transpose();
+    let guard = guard.map_err(|error| Failure::host(format!("can't start the guard of --run: {error}")))?;
+    // After the guard, which is none of the program's processes.
     let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
-    let child = match &arguments.run {
-        Some(command) => Some(ending::captive(arguments, command, addresses.first(), block_device.as_deref())?),
+    let child = match arguments.run.as_ref().zip(guard) {
+        Some((command, mut guard)) => {
+            let child = ending::captive(arguments, command, addresses.first(), block_device.as_deref())?;
+            // A guard that has died is noticed at once.
+            let _ = guard.watch(&child);
+            Some((child, guard))
+        }
         None => {
             announce(arguments, &addresses);
             None

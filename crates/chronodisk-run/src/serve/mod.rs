@@ -4,6 +4,7 @@ mod arguments;
 mod before;
 mod ending;
 mod execute;
+mod guard;
 mod http;
 mod metrics;
 mod shadow;
@@ -12,3 +13,4 @@ mod store;
 
 pub use self::arguments::ServeArguments;
 pub use self::execute::{ServePlan, ServeProgress, serve};
+pub use self::guard::serve_guard;
