@@ -2,7 +2,7 @@
 //!
 //! It waits for the end of a pipe that only `serve` holds open, and so notices any end of `serve`.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -75,7 +75,7 @@ fn guard() -> io::Result<()> {
     }
     let number = number.trim_end().parse().ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     let held = pidfd_open(number, PidfdFlags::empty())?;
-    pipe.read_to_end(&mut Vec::new())?;
+    io::copy(&mut pipe, &mut io::sink())?;
     end_family(held.as_fd(), number);
     Ok(())
 }

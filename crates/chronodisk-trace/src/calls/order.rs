@@ -60,8 +60,8 @@ pub(super) fn was_woken(record: &CallRecord) -> bool {
     record.call.name() == "futex" && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND)) && record.succeeded()
 }
 
-/// The group of tasks among which a word of `futex` is unique; 0 for all. Processes that share a word by fork have it at
-/// one address. Others with a word at that address are ordered as in the trace, which costs overlap and no more.
+/// The group of tasks among which a word of `futex` is unique; 0 for all. Processes that share a word by fork have it
+/// at one address. Others with a word at that address are ordered as in the trace, which costs overlap and no more.
 pub(super) fn users_of_word(record: &CallRecord) -> u32 {
     if record.arguments[1] & FUTEX_PRIVATE_FLAG != 0 { record.group } else { 0 }
 }
