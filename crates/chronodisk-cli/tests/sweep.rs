@@ -58,6 +58,29 @@ fn a_sweep_that_was_killed_twice_gives_equal_bytes() {
     }
 }
 
+#[test]
+fn a_killed_sweep_leaves_no_cell() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), SWEEP.replace("requests = 400", "requests = 100000000")).unwrap();
+    let mut child = chronodisk(folder, &["sweep", "s.toml", "-o", "o", "--jobs", "2"]).spawn().unwrap();
+    while descendants(child.id()).len() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let running = descendants(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let lives = |number: u32| Path::new(&format!("/proc/{number}/exe")).read_link().is_ok();
+    for _ in 0..1_000 {
+        if !running.iter().any(|cell| lives(cell.number)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{running:?}");
+}
+
 /// Parts that run at the same time do all cells, and the bytes are those of one sweep.
 #[test]
 fn parts_at_the_same_time_give_equal_bytes() {

@@ -5,11 +5,13 @@
 //! signals by a descriptor, commands with threads by handlers.
 
 mod offspring;
+mod starter;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use self::offspring::{Offspring, end_family};
+pub use self::starter::kill_with_starter;
 
 /// Time of a program from the signal to its end.
 pub const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use chronodisk_engine::ending::kill_with_starter;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// What a process does.
@@ -36,6 +37,8 @@ impl Children {
         if role != Role::Cell {
             command.process_group(0);
         }
+        // A killed sweep can't pass anything on. A cell that is killed clears up by itself.
+        kill_with_starter(command);
         let mut state = self.state();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
 use super::link::{Connector, Wire};
+use crate::ending::kill_with_starter;
 
 /// Starts a model program. It inherits standard error, so that its messages are seen.
 #[derive(Debug)]
@@ -50,20 +51,7 @@ impl Connector for ProgramConnector {
         // The shell becomes the program, so that its number is the program's.
         command.arg("-c").arg(format!("exec {}", self.command));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let parent = std::process::id();
-        // SAFETY: between fork and exec it makes two system calls, and does not allocate.
-        unsafe {
-            command.pre_exec(move || {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                // The parent died before the call above.
-                if libc::getppid() as u32 != parent {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                Ok(())
-            });
-        }
+        kill_with_starter(&mut command);
         let mut leader = command.spawn()?;
         let (stdin, stdout) = (leader.stdin.take().expect("it is piped"), leader.stdout.take().expect("it is piped"));
         // Without one a program is as good; only its children would outlive a kill of this process.
