@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use self::offspring::{Offspring, end_family};
-pub use self::starter::kill_with_starter;
+pub use self::starter::{kill_with_starter, tell_number};
 
 /// Time of a program from the signal to its end.
 pub const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -21,5 +22,27 @@ pub fn kill_with_starter(command: &mut Command) {
             }
             Ok(())
         });
+    }
+}
+
+/// Has the process of a command write its number and a line break to a pipe before it begins: a reader of the pipe knows
+/// the process, or there is none, whenever its starter dies.
+pub fn tell_number(command: &mut Command, pipe: OwnedFd) {
+    let tell = move || {
+        let mut text = [0; 12];
+        let mut at = text.len() - 1;
+        text[at] = b'\n';
+        let mut number = std::process::id();
+        while number > 0 {
+            at -= 1;
+            text[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        rustix::io::write(&pipe, &text[at..])?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes two system calls, and does not allocate.
+    unsafe {
+        command.pre_exec(tell);
     }
 }

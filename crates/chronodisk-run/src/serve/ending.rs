@@ -27,6 +27,7 @@ pub fn captive(
     command: &std::ffi::OsStr,
     first: Option<&Address>,
     block_device: Option<&Path>,
+    guard: &Guard,
 ) -> Result<Child, Failure> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command);
@@ -49,7 +50,8 @@ pub fn captive(
         // Standard output is the result's.
         shell.stdout(Stdio::from(std::io::stderr()));
     }
-    shell.spawn().map_err(|error| Failure::host(format!("can't start a shell: {error}")))
+    let started = guard.watch(&mut shell).and_then(|()| shell.spawn());
+    started.map_err(|error| Failure::host(format!("can't start a shell: {error}")))
 }
 
 /// Cause of a server's end.

@@ -124,10 +124,9 @@ pub fn serve(
     // After the guard, which is none of the program's processes.
     let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
     let child = match arguments.run.as_ref().zip(guard) {
-        Some((command, mut guard)) => {
-            let child = ending::captive(arguments, command, addresses.first(), block_device.as_deref())?;
-            // A guard that has died is noticed at once.
-            let _ = guard.watch(&child);
+        Some((command, guard)) => {
+            let first = addresses.first();
+            let child = ending::captive(arguments, command, first, block_device.as_deref(), &guard)?;
             Some((child, guard))
         }
         None => {

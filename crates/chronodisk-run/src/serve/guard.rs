@@ -2,12 +2,12 @@
 //!
 //! It waits for the end of a pipe that only `serve` holds open, and so notices any end of `serve`.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use chronodisk_engine::ending::end_family;
+use chronodisk_engine::ending::{end_family, tell_number};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The command line's word for this process.
@@ -32,10 +32,11 @@ impl Guard {
         Ok(Guard { child, pidfd })
     }
 
-    /// Tells it the program.
-    pub fn watch(&mut self, program: &Child) -> io::Result<()> {
-        let pipe = self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(pipe, "{}", program.id())
+    /// Has the program tell its number before it begins.
+    pub fn watch(&self, program: &mut Command) -> io::Result<()> {
+        let pipe = self.child.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        tell_number(program, pipe.as_fd().try_clone_to_owned()?);
+        Ok(())
     }
 
     /// Its process.
