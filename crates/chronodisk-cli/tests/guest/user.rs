@@ -190,7 +190,8 @@ fn this_executable_may_be_where_a_name_has_a_space() {
     let folder = chronodisk.path("two words");
     std::fs::create_dir(&folder).unwrap();
     let copy = folder.join("chronodisk");
-    std::fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &copy).unwrap();
+    // By another process: a child of a test beside this one would hold the file open for writing.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_chronodisk")).arg(&copy).status().unwrap().success());
     let mut command = Command::new(copy);
     command
         .args(["run", "--device", "null", "--fs", "none", "--", "echo", "here"])
