@@ -713,8 +713,8 @@ void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now)
 #define PROBES_INTERRUPTED 5
 /* The host's other load changes the cost of a stop from one second to the next, by half. So at one stop in
  * STOPS_PER_SAMPLE the program is sent back to its instruction and stops there again, at no cost but the stop's. Its
- * caches are warm, so it is quicker than other stops. The cost of the probes, changed in proportion to these samples, is the
- * cost of the others. */
+ * caches are warm, so it is quicker than other stops. The cost of other stops is the cost of the probes, changed in
+ * proportion to these samples. */
 #define STOPS_PER_SAMPLE 16
 #define STOPS_PER_SAMPLE_OF_PROBES 4
 #define SAMPLES_OF_MEAN 32

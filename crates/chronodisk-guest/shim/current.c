@@ -2,8 +2,8 @@
  *
  * Up to Linux 6.12 the base of the kernel's stack points to the structure. Later kernels have CONFIG_THREAD_INFO_IN_TASK
  * and keep the pointer in their data (cpu_tasks in arch/um/kernel/process.c, and other copies). The structure has the
- * stack's address in its first words. The place of the pointer and that of the ids differ from kernel to kernel. Marked
- * calls of tasks that know their ids reveal them. */
+ * stack's address in its first words. Kernels differ in the places of the pointer and of the ids. Marked calls of tasks
+ * that know their ids reveal both places. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <string.h>
@@ -50,7 +50,7 @@ const uint32_t *ids_of(uint64_t task)
 	return (const uint32_t *)(uintptr_t)task + id_word;
 }
 
-/* Offset of the stack's address in the structure of the task on whose stack the kernel runs; -1 for another address. */
+/* Offset of the present stack's address in the structure of its task; -1 for another address. */
 static int stack_offset_in(uint64_t task)
 {
 	uint64_t words[STACK_WITHIN_BYTES / sizeof(uint64_t)];
@@ -86,31 +86,40 @@ static void add_copies(uint64_t begin, uint64_t end)
 	}
 }
 
-/* Pointers to the present task in the kernel's data: those that have been right at every call. */
+/* Finds pointers to the present task in the kernel's data. An interrupt may have a stack of its own, so a look without
+ * result is repeated, some times at most. */
 static void find_copies(void)
 {
-	static int has_looked;
+	static int looks_left = 8;
 	const Elf64_Phdr *part = (const Elf64_Phdr *)getauxval(AT_PHDR);
-	unsigned kept = 0;
-	for (unsigned copy = 0; copy < copy_count; copy++)
-		if (is_current(*(const uint64_t *)copies[copy]))
-			copies[kept++] = copies[copy];
-	copy_count = kept;
-	if (has_looked)
+	if (copy_count || !looks_left)
 		return;
-	has_looked = 1;
+	looks_left--;
 	for (uint64_t left = getauxval(AT_PHNUM); part && left; left--, part++)
 		if (part->p_type == PT_LOAD && part->p_flags & PF_W)
 			add_copies(part->p_vaddr & ~7ull, part->p_vaddr + part->p_memsz);
 }
 
+/* Drops copies that are not the present task's now, such as another processor's or an old one. */
+static void keep_right_copies(void)
+{
+	unsigned kept = 0;
+	for (unsigned copy = 0; copy < copy_count; copy++)
+		if (is_current(*(const uint64_t *)copies[copy]))
+			copies[kept++] = copies[copy];
+	copy_count = kept;
+}
+
 uint64_t task_by_data(int *stack_offset)
 {
-	uint64_t task;
 	find_copies();
-	task = copy_count ? *(const uint64_t *)copies[0] : 0;
-	*stack_offset = task ? stack_offset_in(task) : -1;
-	return *stack_offset < 0 ? 0 : task;
+	for (unsigned copy = 0; copy < copy_count; copy++) {
+		uint64_t task = *(const uint64_t *)copies[copy];
+		*stack_offset = stack_offset_in(task);
+		if (*stack_offset >= 0)
+			return task;
+	}
+	return 0;
 }
 
 /* The structure by a way, or 0. */
@@ -126,6 +135,7 @@ void learn_ids(uint32_t id, uint32_t group)
 {
 	static uint32_t words[TASK_WORDS + 1];
 	find_copies();
+	keep_right_copies();
 	has_learnt = 1;
 	for (int way = 0; way < WAYS; way++) {
 		uint64_t task = task_by(way);

@@ -55,7 +55,7 @@ impl UserModeLinux {
         }
         let executable = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let prefix = executable.parent().and_then(Path::parent);
-        let modules = prefix.and_then(|prefix| of_kernel(&executable, releases_in(&prefix.join("lib/uml/modules"))));
+        let modules = prefix.and_then(|prefix| release_of(&executable, releases_in(&prefix.join("lib/uml/modules"))));
         Ok(UserModeLinux { executable, modules })
     }
 
@@ -96,8 +96,8 @@ impl UserModeLinux {
         let executable = find_program(KERNEL)
             .ok_or_else(|| lacks(format!("{KERNEL}, the kernel that guests run, is not in PATH")))?;
         let mut releases = releases_in(Path::new(MODULES));
-        // Most hosts have the installed kernel's alone, and its image is read for nothing.
-        let modules = if releases.len() == 1 { releases.pop() } else { of_kernel(&executable, releases) };
+        // Most hosts have one release, and need no look into the image.
+        let modules = if releases.len() == 1 { releases.pop() } else { release_of(&executable, releases) };
         let modules = modules.ok_or_else(|| lacks(format!("the modules of {KERNEL} are not in {MODULES}")))?;
         Ok(UserModeLinux { executable, modules: Some(modules) })
     }
@@ -109,8 +109,8 @@ fn releases_in(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.join("modules.dep").is_file()).collect()
 }
 
-/// The release that a kernel's image names. The kernel is not run to ask it: nothing would confine it.
-fn of_kernel(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
+/// The release in a kernel's image. The kernel is not run for it, since nothing would confine it.
+fn release_of(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
     if releases.is_empty() {
         return None;
     }
@@ -338,7 +338,7 @@ mod tests {
         }
         let of = |image: &[u8]| {
             fs::write(&kernel, image).unwrap();
-            of_kernel(&kernel, releases_in(prefix.path()))
+            release_of(&kernel, releases_in(prefix.path()))
         };
         assert_eq!(of(b"\x7fELF\0%s\0Linux version 6.12.113 (buildd@x) #1\0"), Some(path("6.12.113")));
         assert_eq!(of(b"\x7fELF\0Linux version 6.1.17 (x)\0 6.1.176 \0"), None);

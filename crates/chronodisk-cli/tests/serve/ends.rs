@@ -250,7 +250,7 @@ fn one_signal_ends_a_server_whose_program_ignores_it() {
     }
 }
 
-/// Processes whose command line has this word.
+/// Processes with this word in their command line.
 fn with_word(word: &str) -> Vec<i32> {
     let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let has = |number: &i32| {

@@ -18,6 +18,8 @@ pub struct Offspring {
 }
 
 const PAUSE: Duration = Duration::from_millis(2);
+/// Looks for members of a family that were started while others were stopped.
+const ROUNDS_MAX: usize = 100;
 
 impl Offspring {
     /// From now on. Processes whose parents end become children of this process.
@@ -65,8 +67,8 @@ impl Offspring {
     }
 }
 
-/// Kills a process that this one need not have started, and all of its descendants. Processes whose parents have ended
-/// are not found. The process is held by its descriptor, so that its number is its own.
+/// Kills any process and its descendants. Descendants of ended parents are not found. The descriptor holds the process,
+/// so that no other one gets its number.
 pub fn end_family(held: BorrowedFd<'_>, process: Pid) {
     if pidfd_send_signal(held, Signal::STOP).is_err() {
         return;
@@ -74,7 +76,8 @@ pub fn end_family(held: BorrowedFd<'_>, process: Pid) {
     // A process that is stopped starts no others. All are stopped before the first is killed: the children of a killed
     // process have another parent.
     let mut stopped = Vec::new();
-    loop {
+    // A member of another user can't be stopped, and may start processes for ever.
+    for _ in 0..ROUNDS_MAX {
         let family = with_descendants(vec![process.as_raw_nonzero().get()]);
         if family == stopped {
             break;

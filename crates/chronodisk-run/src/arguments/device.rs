@@ -1,4 +1,4 @@
-//! Options of a device, and those of a result.
+//! Options of devices and of results.
 
 use std::path::PathBuf;
 

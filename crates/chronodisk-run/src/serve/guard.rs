@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -26,7 +27,7 @@ impl Guard {
         let mut command = Command::new(executable);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // The terminal's Ctrl-C is not for it.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         let child = command.spawn()?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Guard { child, pidfd })
