@@ -61,7 +61,7 @@ const ALLOWED: [(&str, usize); 15] = [
     ("chronodisk-squash", 83),
     ("chronodisk-store", 7),
     ("chronodisk-sweep", 14),
-    ("chronodisk-trace", 20),
+    ("chronodisk-trace", 19),
 ];
 
 #[test]
