@@ -1,11 +1,11 @@
-//! What the classifiers cost: writes of 128 KiB to a store in memory and to squashing ones, in one run, by the
-//! CPU time of this process: `cargo bench -p chronodisk-squash --bench classifier`.
+//! CPU time of the classifiers, per byte written: writes of 128 KiB to a store in memory and to squashing stores, in
+//! one run. `cargo bench -p chronodisk-squash --bench classifier`.
 //!
-//! Contents of files, which is what most writes are: of a file that ext4 has committed (dropped at once), of one
-//! that it has not (they wait, and are kept beyond the bound), of XFS (judged by their bytes) and of btrfs (where no
-//! chunk is yet, with their checksums); the same where something goes by names, where notices are heard, and where
-//! everything is compressed, also of bytes that can't be. With `CHRONODISK_RECORDING=FILE` also what a guest wrote, as
-//! `chronodisk run --record-store FILE` records it.
+//! Most writes are contents of files, so these are measured: of a file that ext4 has committed (dropped at once), of a
+//! file that it has not committed (they wait, and are kept beyond the limit), of XFS (classified by their bytes), and
+//! of btrfs (outside all chunks, with checksums). The same writes are measured with rules by name, with marker pages,
+//! and with compression of all blocks, incompressible ones included. With `CHRONODISK_RECORDING=FILE`, the changes that
+//! a guest made are measured, too, as recorded by `chronodisk run --record-store FILE`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ use replay::{Pieces, pieces_of};
 
 const CAPACITY_BYTES: u64 = 1 << 30;
 const WRITE_BYTES: u64 = 128 << 10;
-/// Behind the logs, which both file systems have in the middle.
+/// Behind the logs, which lie in the middle of both file systems.
 const FILE_START_BYTES: u64 = 640 << 20;
 const FILE_BYTES: u64 = 128 << 20;
-/// Each block is written so many times.
+/// Number of times that each block is written.
 const ROUNDS: u64 = 16;
 
 fn main() {
@@ -73,7 +73,7 @@ fn main() {
     }
 }
 
-/// Bytes that no metadata look like, and of which no block is zero.
+/// Bytes without a zero block or any resemblance to metadata.
 fn contents() -> Vec<u8> {
     (0..WRITE_BYTES).map(|at| 0x80 | (at % 127) as u8).collect()
 }
@@ -84,7 +84,7 @@ fn random() -> Vec<u8> {
     (0..WRITE_BYTES).map(|_| random.below(256) as u8).collect()
 }
 
-/// Marks as many pages as one notice can, none of which is written, so that each page is looked for.
+/// A marker page with the most entries possible. No listed page was written, so the search for each one fails.
 fn notice() -> Vec<u8> {
     let mut notice = Notice::new(Mark::Keep);
     for index in 0..Notice::PAGES_MAX {
@@ -113,7 +113,7 @@ fn store_of(pieces: Pieces, options: &SquashOptions) -> SquashStore {
     store
 }
 
-/// An ext4 file system as it is while it is mounted; all that is free in it belongs to one file, if `filled`.
+/// A mounted ext4 file system. If `filled`, one file has all its free blocks.
 fn ext4(filled: bool) -> Option<Pieces> {
     if !e2fsprogs::e2fsprogs_are_here() {
         return None;
@@ -132,7 +132,7 @@ fn ext4(filled: bool) -> Option<Pieces> {
         tool("debugfs", &["-w", "-f", &script, &path]);
     }
     let mut pieces = pieces_of(path.as_ref());
-    // The flag that its journal is in use (`INCOMPAT_RECOVER` of the superblock at 1,024).
+    // The flag of a journal in use (`INCOMPAT_RECOVER` in the superblock at 1,024).
     pieces[0].1[1024 + 0x60] |= 0x4;
     Some(pieces)
 }
@@ -150,7 +150,7 @@ fn image() -> (tempfile::TempDir, String) {
     (folder, path.to_str().expect("a temporary name").to_owned())
 }
 
-/// What each change that a guest made costs.
+/// Measures the CPU time of each change that a guest made.
 fn recorded(path: &std::path::Path) {
     let changes: Vec<_> = Recording::open(path).expect("a recording").map(|change| change.expect("whole")).collect();
     let options = SquashOptions::default();
@@ -164,7 +164,7 @@ fn recorded(path: &std::path::Path) {
     println!("{} recorded changes: {full:.2} µs each in a full store, {squashed:.2} squashed", changes.len());
 }
 
-/// No recording is of a larger device.
+/// Capacity of the device; larger than the device of any recording.
 const RECORDED_BYTES: u64 = 1 << 40;
 
 fn cpu_seconds() -> f64 {

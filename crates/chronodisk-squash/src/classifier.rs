@@ -25,9 +25,9 @@ pub(crate) type Judged = (VolumeUnit, VolumeUnit, Verdict);
 /// Why a superblock can't be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is none.
+    /// The device has no such superblock.
     Absent,
-    /// There is one that is not understood.
+    /// The superblock is damaged, or uses unsupported features.
     NotUnderstood(String),
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Standing {
-    /// It is.
+    /// It is the same.
     Same,
-    /// Another one may be there, or none.
+    /// Another file system may be there, or none.
     Gone,
-    /// It is, but it can't be followed any longer, for this reason.
+    /// It is the same, but can't be followed any longer, for this reason.
     NotUnderstood(String),
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Write<'a> {
     pub(crate) unit: VolumeUnit,
     /// The bytes of the blocks.
     pub(crate) bytes: &'a [u8],
-    /// The range that was asked for; the rest of the blocks is as it was.
+    /// The requested range; other bytes of the blocks are unchanged.
     pub(crate) range: VolumeBytes,
     /// Verdicts on the blocks.
     pub(crate) judged: &'a [Judged],
 }
 
-/// Blocks as they were before a write, by numbers that the classifier gives them.
+/// Blocks as they were before a write, by numbers that the classifier assigns.
 pub(crate) type Old = Vec<(u64, Vec<u8>)>;
 
 /// Counters of a classifier.
@@ -64,7 +64,7 @@ pub(crate) type Old = Vec<(u64, Vec<u8>)>;
 pub(crate) struct Counts {
     /// Commits that were followed.
     pub(crate) commits: u64,
-    /// Times that all metadata were read.
+    /// Number of scans of all metadata.
     pub(crate) scans: u64,
     /// Entries in tables.
     pub(crate) entries: u64,
@@ -97,36 +97,36 @@ pub(crate) struct Memory {
 /// Order of calls at a write: `judge`, `before_write`, then the blocks are kept, dropped or left unclassified, then
 /// `written`.
 pub(crate) trait Classifier: Debug + Send {
-    /// The superblock was found: stored blocks may be classified.
+    /// Begins to follow the file system: its superblock was found, and stored blocks may be classified.
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// The image was opened, so all that it holds may be read.
+    /// The image was opened: all its blocks may be read.
     fn opened(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// The volume was found on a device that is in use; the tool that made it may still be at work.
+    /// The volume was found on a device in use; the tool that made it may still be at work.
     fn appeared(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Verdicts on whole blocks from `unit` on, if they are written now.
+    /// Verdicts on whole blocks from `unit` on, for a write that follows.
     fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged>;
 
-    /// Blocks as they are before a write, as far as the difference says something.
+    /// Reads blocks before a write if the classifier needs to compare them with the new ones.
     fn before_write(&self, _write: &Write<'_>, _blocks: &mut Blocks) -> Result<Old, StoreError> {
         Ok(Old::new())
     }
 
-    /// A write is done.
+    /// Called after a write.
     fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// Many blocks are unclassified: classifies as many as possible.
+    /// Classifies as many blocks as possible, because many are unclassified.
     fn relieve(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// A range was given back, if `discard`, or zeroed.
+    /// Called after a range was discarded (`discard`) or zeroed.
     fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
     /// Gives generated contents in a range of blocks the form that the file system verifies; `bytes` are the volume's
@@ -141,7 +141,7 @@ pub(crate) trait Classifier: Debug + Send {
         Ok(())
     }
 
-    /// A flush came: classifies as many blocks as possible.
+    /// Classifies as many blocks as possible, because of a flush.
     fn flush(&mut self, _blocks: &mut Blocks) -> Result<Standing, StoreError> {
         Ok(Standing::Same)
     }
@@ -150,9 +150,9 @@ pub(crate) trait Classifier: Debug + Send {
     /// false if these are unknown, so that all must be kept.
     fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError>;
 
-    /// Decides what can be decided now that nothing more is written. What a clean file system does not need is dropped
-    /// only if what is on the device says that it was unmounted. Else returns how many blocks hold contents that may be
-    /// of files which are to be kept, if there are such files: all that still waits must be kept then.
+    /// Decides as much as possible, given that no further write comes. Unused blocks of a clean file system are dropped
+    /// only if the device shows that it was unmounted. Otherwise, returns the number of blocks whose contents may
+    /// belong to files to be kept, if there are such rules: all blocks that still wait must be kept then.
     fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError>;
 
     /// Sentences about how well the file system is followed.

@@ -27,13 +27,14 @@ enum Known {
 pub(crate) struct Part {
     volume: Volume,
     lens: Option<Arc<Lens>>,
-    /// Its bytes, and how a file system in it is followed.
+    /// Its byte range, and how a file system in it is followed.
     site: Site,
-    /// The blocks that begin in it; the last one's bytes in another part are beyond the file system's end.
+    /// The blocks that begin in it. If the last block reaches into another part, those bytes are beyond the file
+    /// system's end.
     start: VolumeUnit,
     end: VolumeUnit,
     known: Known,
-    /// Not supported because of its neighbour.
+    /// Not followed because of a neighbouring part.
     given_up: bool,
     /// Counters of earlier file systems.
     past: Counts,
@@ -41,7 +42,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A volume without known content; a journal there is not read if `ignore_journal`, and `names` are the rules by
+    /// A volume with unknown contents. With `ignore_journal`, a journal there is not read. `names` are the rules by
     /// name.
     pub(crate) fn new(volume: Volume, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
         let (start_bytes, end_bytes) = volume.bounds();
@@ -58,7 +59,7 @@ impl Part {
         }
     }
 
-    /// Where it lies.
+    /// The part's place on the device.
     pub(crate) fn volume(&self) -> &Volume {
         &self.volume
     }
@@ -77,7 +78,7 @@ impl Part {
         &self.notices
     }
 
-    /// Whether there is no file system that is known, understood or not.
+    /// Whether no file system was found, supported or not.
     pub(crate) fn knows_nothing(&self) -> bool {
         matches!(self.known, Known::Nothing)
     }
@@ -98,7 +99,7 @@ impl Part {
         }
     }
 
-    /// Looks for a file system in an image that was opened.
+    /// Looks for a file system in an opened image.
     pub(crate) fn open(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.look(blocks)?;
         match &mut self.known {
@@ -184,7 +185,7 @@ impl Part {
         }
     }
 
-    /// A range was given back, or zeroed.
+    /// Called after a range was discarded (`discard`) or zeroed.
     pub(crate) fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<(), StoreError> {
         let Known::Understood(classifier) = &mut self.known else {
             return self.look_if_touched(range, blocks);
@@ -230,8 +231,8 @@ impl Part {
         }
     }
 
-    /// Nothing more is written: drops what a clean file system does not need. If it was not unmounted, contents that no
-    /// file has yet may be of one that is to be kept, so they are.
+    /// Drops unused blocks of a clean file system, given that no further write comes. If it was not unmounted, contents
+    /// without a file are kept, because they may belong to a file to be kept.
     pub(crate) fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         let Known::Understood(classifier) = &mut self.known else { return Ok(()) };
         let undecided_units = classifier.close(blocks)?;
@@ -246,18 +247,18 @@ impl Part {
         Ok(())
     }
 
-    /// From now on everything is kept.
+    /// Keeps all blocks from now on.
     pub(crate) fn give_up(&mut self, reason: &str, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.given_up = true;
         self.found(Err(Refusal::NotUnderstood(reason.to_owned())), blocks)
     }
 
-    /// The reason to give it up, if it was, is gone.
+    /// Looks for a file system again, because the reason of [`Part::give_up`] is gone.
     pub(crate) fn reconsider(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         if std::mem::take(&mut self.given_up) { self.look(blocks) } else { Ok(()) }
     }
 
-    /// A range was written or cleared where no file system is followed: perhaps there is a superblock now.
+    /// Looks for a superblock after a write or clear of a range where no file system is followed.
     fn look_if_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<(), StoreError> {
         if !self.given_up && self.site.is_touched(range) { self.look(blocks) } else { Ok(()) }
     }

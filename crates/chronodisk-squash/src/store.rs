@@ -1,4 +1,4 @@
-//! The squashing store: blocks, and a classifier that decides on them.
+//! The squashing store: blocks, and the classifiers that decide about them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,11 +37,11 @@ use crate::len_of;
 /// How a squashing store behaves.
 #[derive(Clone, Debug)]
 pub struct SquashOptions {
-    /// The mode; an existing image has its own.
+    /// The mode. An existing image keeps its own.
     pub mode: SquashMode,
-    /// Generated contents of dropped blocks; an existing image has its own.
+    /// Generated contents of dropped blocks. An existing image keeps its own.
     pub content: ContentKind,
-    /// Seed of generated contents; an existing image has its own.
+    /// Seed of generated contents. An existing image keeps its own.
     pub seed: u64,
     /// Memory for unclassified blocks, in bytes; blocks beyond it are kept.
     pub unclassified_bytes: u64,
@@ -49,12 +49,11 @@ pub struct SquashOptions {
     pub durability: Durability,
     /// Host of the images' files.
     pub host: Arc<dyn Host>,
-    /// Journals are kept but not read, so that blocks are classified only when inodes are written to their places: the
-    /// original system's reference (figure 4).
+    /// Keeps journals without reading them, so that blocks are classified only when inodes are written to their places:
+    /// the original system's reference (figure 4).
     pub ignore_journal: bool,
-    /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
-    /// on ext2, ext3 and ext4, and on btrfs and XFS for files that are kept; where they are not, everything is kept if
-    /// there are rules.
+    /// Rules by file name; the first match counts. Names are read on ext2, ext3 and ext4. On btrfs and XFS they are
+    /// read for files to be kept. On other file systems, a rule keeps every block.
     pub names: Vec<NameRule>,
     /// Honours marker pages ([`super::Notice`]), with which a program flags pages to keep or discard.
     pub notices: bool,
@@ -78,7 +77,7 @@ impl Default for SquashOptions {
 
 const BESIDE: &str = "there is a partition table or a volume manager beside it";
 
-/// The most that waited in the original system when it read the journal (section 3.1.2: 240 MB).
+/// Most unclassified bytes in the original system when it read the journal (section 3.1.2: 240 MB).
 const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
 
 /// Keeps metadata as classified, and generates the rest.
@@ -89,19 +88,19 @@ const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
 pub struct SquashStore {
     capacity_bytes: u64,
     mode: SquashMode,
-    /// Each operation must outlive this process, because no flush will come.
+    /// Each operation must survive this process, because no flush will come.
     write_through: bool,
     blocks: Blocks,
     /// The whole device, or its partitions and logical volumes.
     parts: Vec<Part>,
-    /// Where they lie, by blocks of the device.
+    /// The places of the parts, by blocks of the device.
     locations: RunMap<Location>,
     division: Division,
-    /// Of parts that are no more.
+    /// Counters of removed parts.
     past: Counts,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
-    /// Programs' marks of pages, if they are honoured.
+    /// Programs' marker pages, if they are honoured.
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
@@ -112,12 +111,12 @@ fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
     Header { version: VERSION, capacities_bytes, content, mode: options.mode, identity: 0 }
 }
 
-/// The store of the one device of an image.
+/// The store of an image's only device.
 fn only(stores: Vec<SquashStore>) -> SquashStore {
     stores.into_iter().next().expect("an image of one device")
 }
 
-/// An error if an image is not of devices of these capacities.
+/// Fails unless the image is of devices of these capacities.
 fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<(), StoreError> {
     let held = &header.capacities_bytes;
     if held.len() != expected.len() {
@@ -135,7 +134,7 @@ fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<()
 }
 
 impl SquashStore {
-    /// A store in memory of at most `budget_bytes`, besides unclassified blocks and tables.
+    /// A store in memory of at most `budget_bytes`, plus unclassified blocks and tables.
     #[must_use]
     pub fn in_memory(capacity_bytes: u64, budget_bytes: u64, options: &SquashOptions) -> Self {
         let content = Content { kind: options.content, seed: options.seed };
@@ -154,7 +153,8 @@ impl SquashStore {
     /// A new image.
     ///
     /// # Errors
-    /// [`StoreError::Io`], also if the file exists; [`StoreError::Incomplete`] if some other file of an image is there.
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Incomplete`] if only some other file of an image
+    /// exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         SquashStore::create_joint(path, &[capacity_bytes], options).map(only)
     }
@@ -163,7 +163,7 @@ impl SquashStore {
     /// once.
     ///
     /// # Errors
-    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there is no device, or too many are.
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there are no devices or too many.
     pub fn create_joint(
         path: impl AsRef<Path>,
         capacities_bytes: &[u64],
@@ -210,11 +210,11 @@ impl SquashStore {
         }
     }
 
-    /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an
-    /// image becomes a new one.
+    /// Opens an image of a device of `capacity_bytes`. If a killed process left an incomplete image behind, a new one
+    /// replaces it.
     ///
     /// # Errors
-    /// [`StoreError::Image`] names its problem; [`StoreError::InUse`], [`StoreError::Io`].
+    /// [`StoreError::Image`] names the fault of the image; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         SquashStore::open_joint(path, &[capacity_bytes], options).map(only)
     }
@@ -240,7 +240,7 @@ impl SquashStore {
         devices.map(store).collect()
     }
 
-    /// A store with a map's content.
+    /// A store with the contents of a map.
     fn with_map(
         capacity_bytes: u64,
         header: &Header,
@@ -342,7 +342,7 @@ impl SquashStore {
         done
     }
 
-    /// Lets a part look at its blocks.
+    /// Gives a part access to its blocks.
     fn with_part<T>(&mut self, index: usize, work: impl FnOnce(&mut Part, &mut Blocks, Option<&mut Notes>) -> T) -> T {
         let part = &mut self.parts[index];
         let outer = self.blocks.look_through(part.lens());
@@ -413,7 +413,7 @@ impl SquashStore {
         self.complete(unit, end)
     }
 
-    /// Completes an operation on a range of blocks: keeps its promise.
+    /// Keeps the durability promise at the end of an operation on a range of blocks.
     fn complete(&mut self, unit: DeviceUnit, end: DeviceUnit) -> Result<(), StoreError> {
         if !self.write_through {
             return self.blocks.device_mut().record_if_due();
@@ -426,8 +426,8 @@ impl SquashStore {
         self.blocks.device_mut().record()
     }
 
-    /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last, and
-    /// where the first one lies in a part, if it is in one.
+    /// Splits a range of blocks by the parts of the device: first block, end, and the first block's location in its
+    /// part, if any.
     fn pieces(&self, unit: DeviceUnit, end: DeviceUnit) -> Vec<(DeviceUnit, DeviceUnit, Option<Location>)> {
         let mut pieces = Vec::new();
         let mut at = unit;
@@ -439,7 +439,7 @@ impl SquashStore {
         pieces
     }
 
-    /// Fails before any change if there might be no room for the blocks to keep.
+    /// Fails before any change if the kept blocks might not fit.
     fn check_room(&self, unit: DeviceUnit, end: DeviceUnit, bytes: &[u8]) -> Result<(), StoreError> {
         if self.blocks.device().has_ample_room(end - unit) {
             return Ok(());
@@ -464,7 +464,7 @@ impl SquashStore {
         self.blocks.device().check_room(&needed)
     }
 
-    /// Takes the device apart as its partition table or its volume manager says, if that changed.
+    /// Divides the device according to its partition table or its volume manager, if that changed.
     fn look_for_volumes(&mut self) -> Result<(), StoreError> {
         let division = Division::read(&mut self.blocks, self.capacity_bytes)?;
         if division == self.division {
@@ -472,7 +472,7 @@ impl SquashStore {
         }
         match &division.kind {
             DivisionKind::Volumes(_) if holds_file_system(&mut self.blocks, 0, self.capacity_bytes)? => {
-                // One of the two is a leftover; when it is gone, the other one counts.
+                // One of the two is a leftover. Once it is gone, the other one counts.
                 self.make_whole(false)?;
                 self.parts[0].give_up(BESIDE, &mut self.blocks)?;
                 let kind = DivisionKind::NotUnderstood(BESIDE.to_owned());
@@ -492,7 +492,7 @@ impl SquashStore {
         self.division = division;
         Ok(())
     }
-    /// Lets the device be one part, if it is not, and looks for a file system there.
+    /// Makes the whole device one part, if it is not, and looks for a file system there.
     fn make_whole(&mut self, look: bool) -> Result<(), StoreError> {
         let whole = Volume::one(0, self.capacity_bytes);
         if self.parts.len() == 1 && *self.parts[0].volume() == whole {
@@ -543,7 +543,7 @@ impl SquashStore {
         self.parts = parts;
     }
 
-    /// Gives a range back, or zeroes it; `whole` does so to whole blocks, and is told of them.
+    /// Discards or zeroes a range. Partially covered blocks at its ends are overwritten.
     fn clear(&mut self, offset_bytes: u64, len_bytes: u64, discard: bool) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
         if len_bytes == 0 {
@@ -614,7 +614,7 @@ impl Store for SquashStore {
         self.work(|store| store.clear(offset_bytes, len_bytes, false))
     }
 
-    /// Zeros take no space until they are overwritten, and whether the budget has room then is not known.
+    /// Zeroed blocks take no space until they are overwritten; the budget may have no room for them then.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.work(|store| store.clear(offset_bytes, len_bytes, false))
     }
@@ -752,7 +752,7 @@ impl Store for SquashStore {
 }
 
 impl Drop for SquashStore {
-    /// Written data stay, as in any file; a caller that needs errors closes the store first.
+    /// Written data stay, as in any file. A caller that needs errors closes the store first.
     fn drop(&mut self) {
         let _ = self.close();
     }

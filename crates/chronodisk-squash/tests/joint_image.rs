@@ -1,5 +1,5 @@
-//! Images of several devices: each reads as what was written to it, also after a kill, and what devices have in common
-//! is there once.
+//! Images of several devices: each device reads back its writes, also after a kill, and equal blocks of devices are
+//! stored once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn options(mode: SquashMode) -> SquashOptions {
     SquashOptions { mode, unclassified_bytes: 0, ..SquashOptions::default() }
 }
 
-/// A few blocks, so that devices often have the same; the first is zeros, and every other one compresses.
+/// A few blocks, so that devices often have equal ones. The first is zeros, and every second one is compressible.
 static BLOCKS_KNOWN: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| [0, 1, 2, 3, 4, 5].map(make_block));
 
 fn block(value: u8) -> &'static [u8] {
@@ -40,7 +40,7 @@ fn map_of(image: &Path, device: usize) -> PathBuf {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The same to each of these devices, as a bit each: from which block on, how many, and which.
+    /// Writes equal blocks to the devices whose bits are set: the first block, their number, and their contents.
     Write {
         devices: u8,
         from: u64,
@@ -55,7 +55,7 @@ enum Step {
     Flush {
         devices: u8,
     },
-    /// Looks at what a kill would leave at this moment.
+    /// Opens a copy of the image's files, as a kill would leave them now.
     Kill,
     Reopen,
 }
@@ -74,8 +74,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// What a device reads as, and for each block what it may read as after a kill: what it had at the last flush, or had
-/// since.
+/// Each block of a device, and the set of contents that it may have after a kill: those at the last flush, and all
+/// later ones.
 #[derive(Clone)]
 struct Shadow {
     now: [u8; BLOCKS as usize],
@@ -95,7 +95,7 @@ impl Shadow {
     }
 }
 
-/// Which of the known blocks a device has.
+/// The index of the known block at each address of a device.
 fn values(store: &mut SquashStore) -> Vec<u8> {
     let mut bytes = vec![1; BLOCK_BYTES as usize];
     let value = |at: u64| {
@@ -162,7 +162,7 @@ proptest! {
                 prop_assert_eq!(values(store), shadow.now.to_vec());
             }
         }
-        // Made equal, they are there once.
+        // Make the devices equal: each block is then stored once.
         for at in 0..BLOCKS {
             let bytes = block(shadows[0].now[at as usize]);
             stores.iter_mut().for_each(|store| store.write(at * BLOCK_BYTES, bytes).unwrap());
@@ -183,7 +183,7 @@ proptest! {
         let single_bytes = blocks_of(single, &folder.path().join("alone.map"));
         let parts = infos.iter().zip(0..).map(|(info, device)| blocks_of(info, &map_of(&path, device)));
         let parts: Vec<_> = parts.collect();
-        // Shares are rounded.
+        // Shares are rounded, so their sum may differ by one per block and device.
         prop_assert!(parts.iter().sum::<u64>().abs_diff(single_bytes) <= BLOCKS * DEVICES as u64, "{parts:?}");
         prop_assert!(infos.iter().all(|info| info.shared_bytes == single_bytes));
     }
@@ -209,7 +209,7 @@ fn an_image_is_of_its_devices_and_damage_is_told() {
     assert!(one.ends_with("the image is of 2 devices, expected one device"), "{one}");
     assert!(open(&[1 << 20, CAPACITIES_BYTES[1]]).contains("of a device of 98304 bytes, expected 1048576"));
 
-    // The first device's block 0 is called block 1: then its place is another block's on the second one.
+    // Rename block 0 of the first device to block 1, so that its place belongs to another block of the second device.
     let (map, whole) = (map_of(&path, 0), fs::read(map_of(&path, 0)).unwrap());
     let mut moved = whole.clone();
     moved[64 + 32 + 8] = 1;

@@ -1,5 +1,4 @@
-//! Squashed images: what was flushed is there after a kill, nothing reads as something else, and damage is
-//! refused with a reason.
+//! Squashed images: flushed blocks survive a kill, no block reads as another, and damage is refused with a reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ fn sums_of(image: &Path) -> PathBuf {
     PathBuf::from(format!("{}.sums", image.display()))
 }
 
-/// The files of an image, as a kill would leave them now.
+/// Copies the files of an image, as a kill would leave them now.
 fn copy_image(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap();
     fs::copy(map_of(from), map_of(to)).unwrap();
@@ -37,13 +36,13 @@ fn write_through(mode: SquashMode) -> SquashOptions {
     SquashOptions { durability, ..options(mode) }
 }
 
-/// Compressible, and never the same twice.
+/// Compressible bytes, different in each call.
 fn bytes(random: &mut RandomStream, len: usize) -> Vec<u8> {
     let (word, step) = (random.next_u64(), random.below(60) + 1);
     (0..len as u64).map(|i| (word.wrapping_mul(i / step + 1) >> 40) as u8).collect()
 }
 
-/// Writes, zeroes and discards at random; returns what the device must read as.
+/// Writes, zeroes and discards at random, and does the same to `shadow`.
 fn scribble(store: &mut dyn Store, shadow: &mut [u8], random: &mut RandomStream, count: u32) {
     for _ in 0..count {
         let at = random.below(CAPACITY_BYTES - 70_000);
@@ -95,7 +94,7 @@ fn without_a_file_system_everything_is_kept_and_comes_back() {
     }
 }
 
-/// A kill leaves the files as they are at any moment; they are copied at such moments.
+/// A kill may leave any state of the files, so they are copied at several moments.
 #[test]
 fn what_was_flushed_survives_a_kill() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +106,7 @@ fn what_was_flushed_survives_a_kill() {
         scribble(&mut store, &mut shadow, &mut random, 10);
         store.flush().unwrap();
         let flushed = shadow.clone();
-        // What comes after the flush is lost or not, block by block.
+        // Each block written after the flush is lost or not.
         scribble(&mut store, &mut shadow, &mut random, 10);
         copy_image(&path, &copy);
         let mut killed = SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
@@ -138,7 +137,7 @@ fn what_was_written_through_survives_a_kill_without_a_flush() {
     }
 }
 
-/// An image with a few records, and what it reads as.
+/// An image with a few records, and its contents.
 fn small_image(path: &Path) -> Vec<u8> {
     let mut shadow = vec![0; CAPACITY_BYTES as usize];
     let mut random = RandomStream::new(3, "test", "damage");
@@ -163,7 +162,7 @@ fn every_damaged_byte_of_the_map_and_every_cut_is_noticed() {
         match ImageInfo::read(&path) {
             Err(StoreError::Image { reason, .. }) => assert!(!reason.is_empty()),
             Err(error) => panic!("byte {at}: {error}"),
-            // Bytes 36 to 63 of the header mean nothing.
+            // Bytes 36 to 63 of the header are unused.
             Ok(_) => assert!((36..64).contains(&at), "byte {at}"),
         }
     }
@@ -211,7 +210,7 @@ fn a_damaged_image_says_what_is_lost_and_opens_what_is_good() {
     let examine = |path: &Path| chronodisk_squash::examine(&host, path, &mut |_, _| {}).unwrap();
     assert!(examine(&path).is_sound());
 
-    // A flipped bit in a block: the block is lost, all others are there.
+    // A flipped bit in a block: only that block is lost.
     copy_image(&path, &copy);
     let mut bytes = fs::read(&copy).unwrap();
     bytes[4096] ^= 1;
@@ -229,13 +228,13 @@ fn a_damaged_image_says_what_is_lost_and_opens_what_is_good() {
         let read = store.read(index * 4096, &mut block);
         assert!(if index == lost { read.is_err() } else { read.is_ok() && block == expected }, "block {index}");
     }
-    // Overwritten, it is a block like any other.
+    // After an overwrite, the lost block is valid again.
     store.write(lost * 4096, &[5; 4096]).unwrap();
     store.read(lost * 4096, &mut block).unwrap();
     assert_eq!(block, [5; 4096]);
     drop(store);
 
-    // A map cut in half: what its records say is there, in the state of then or later.
+    // A map cut in half: the remaining records apply, each block in its state then or later.
     copy_image(&path, &copy);
     let map = fs::read(map_of(&copy)).unwrap();
     fs::write(map_of(&copy), &map[..map.len() / 2]).unwrap();
@@ -245,7 +244,7 @@ fn a_damaged_image_says_what_is_lost_and_opens_what_is_good() {
     assert!(examine(&copy).is_sound());
     SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
 
-    // Checksums that are gone are made anew.
+    // Missing checksums are computed again.
     copy_image(&path, &copy);
     fs::remove_file(sums_of(&copy)).unwrap();
     assert!(SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).is_err());
@@ -254,7 +253,7 @@ fn a_damaged_image_says_what_is_lost_and_opens_what_is_good() {
     assert!(contents(&mut store) == shadow);
 }
 
-/// Made by the program before checksums came, of one device and of two: `tests/images/README.md`.
+/// Images of one device and of two, made by a version without checksums: `tests/images/README.md`.
 #[test]
 fn images_of_older_versions_are_converted_also_after_a_kill() {
     let host: Arc<dyn Host> = Arc::new(RealHost);
@@ -274,7 +273,7 @@ fn images_of_older_versions_are_converted_also_after_a_kill() {
         };
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("chronodisk image upgrade"), "{error}");
-        // A kill left a part of the new checksums.
+        // A kill left a part of the new checksums behind.
         fs::write(format!("{}.new", sums_of(&path).display()), b"CDSQSUM").unwrap();
         assert!(chronodisk_squash::upgrade(&host, &path, &mut |_, _| {}).unwrap());
         assert!(!chronodisk_squash::upgrade(&host, &path, &mut |_, _| {}).unwrap(), "it is converted");
@@ -289,7 +288,7 @@ fn images_of_older_versions_are_converted_also_after_a_kill() {
     }
 }
 
-/// Blocks that are freed in the middle are the host's again, not only those at the end.
+/// Blocks freed in the middle of the file return to the host, as do those at its end.
 #[test]
 fn what_is_freed_takes_no_space_on_the_host() {
     let folder = tempfile::tempdir().unwrap();
@@ -308,7 +307,7 @@ fn what_is_freed_takes_no_space_on_the_host() {
     assert!(info.host_bytes < 256 << 10, "{info:?}");
 }
 
-/// With valid checksums all the way, so that only the arithmetic stands between a map and a panic.
+/// All checksums are valid, so only the bounds check stands between this map and a panic.
 #[test]
 fn a_place_beyond_all_files_is_refused() {
     for (place, count) in [(u64::MAX, 1_u64), (u64::MAX - 7, 1), ((1 << 53) - 1, 1), (1 << 40, 1 << 62)] {
@@ -316,7 +315,7 @@ fn a_place_beyond_all_files_is_refused() {
         let path = folder.path().join("image");
         small_image(&path);
         let mut map = fs::read(map_of(&path)).unwrap();
-        // The first entry of the first record is of a block that is kept.
+        // The first entry of the first record is a kept block.
         let entry = 64 + 32;
         map[entry] = 3;
         map[entry + 16..entry + 24].copy_from_slice(&count.to_le_bytes());
@@ -381,7 +380,7 @@ proptest! {
         });
         for (step, alone) in alone.into_iter().enumerate() {
             for (index, (store, shadow)) in devices.iter_mut().enumerate() {
-                // Now and then one device gets what the other one does not.
+                // Sometimes a write goes to one device only.
                 if alone < 2 && alone as usize != index {
                     continue;
                 }
@@ -393,7 +392,7 @@ proptest! {
                 prop_assert!(contents(store) == *shadow);
             }
         }
-        // Made equal again, as an array does that was degraded.
+        // Make the devices equal again, as an array does after a rebuild.
         let [(first, shadow), (second, _)] = &mut devices;
         for (at, bytes) in (0..).step_by(4096).zip(shadow.chunks(4096)) {
             second.write(at, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Which addresses of btrfs lie where on the device.
+//! Maps btrfs's logical addresses to places on the device.
 //!
 //! Nodes and contents of files have *logical* addresses. Ranges of these, chunks, lie on the device in one or
 //! more copies (`struct btrfs_chunk`, Linux, `include/uapi/linux/btrfs_tree.h`), and each is of one kind.
@@ -11,7 +11,7 @@ use crate::UNIT_BYTES;
 use crate::map_log::u64_at;
 use crate::runs::{RunMap, RunValue};
 
-/// What a chunk holds.
+/// Contents of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Contents of files, and the space cache of version 1.
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Mixed,
 }
 
-/// What the chunk at a block of the device is, and the block's logical address in blocks.
+/// The kind of the chunk at a block of the device, and the block's logical address in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkBlock {
     pub(crate) kind: Kind,
@@ -35,7 +35,7 @@ impl RunValue for ChunkBlock {
     }
 }
 
-/// The copies of a chunk, as far as they lie on this device: first bytes.
+/// A chunk's copies on this device, by their first bytes.
 #[derive(Debug)]
 struct Chunk {
     len_bytes: u64,
@@ -106,7 +106,7 @@ impl Chunks {
         let own = item[HEADER_BYTES..].chunks_exact(COPY_BYTES);
         let own = own.filter(|copy| u64_at(copy, 0) == superblock.device).map(|copy| u64_at(copy, 8));
         let chunk = Chunk { len_bytes, copies: own.collect() };
-        // Else the next chunk of nodes may lie where they can't be read.
+        // If the next chunk of nodes lay where they can't be read, a later node could not be found.
         if kind != Kind::Data
             && (chunk.copies.is_empty() || superblock.devices > 1 && copies as u64 != superblock.devices)
         {
@@ -136,12 +136,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// What is at a block, and where that ends, at most at `limit`.
+    /// The chunk at a block, and the end of the range to which the answer applies, at most `limit`.
     pub(crate) fn at(&self, block: u64, limit: u64) -> (Option<ChunkBlock>, u64) {
         self.places.at(block, limit)
     }
 
-    /// What is between two blocks.
+    /// The pieces of chunks in a range of blocks.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, ChunkBlock)> + '_ {
         self.places.pieces(start, end)
     }

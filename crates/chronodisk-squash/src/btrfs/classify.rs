@@ -1,4 +1,4 @@
-//! What becomes of blocks by what the chunks say.
+//! Classifies blocks by their chunks.
 
 use chronodisk_store::StoreError;
 
@@ -18,7 +18,7 @@ fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
     Ok(found.map(|btrfs| Box::new(btrfs.with_names(&site.names, blocks.seed())) as Box<dyn Classifier>))
 }
 
-/// What a refusal to go on says of the file system.
+/// The standing of a file system after a refusal to follow it.
 fn standing(result: Result<(), Refusal>) -> Standing {
     match result {
         Ok(()) => Standing::Same,

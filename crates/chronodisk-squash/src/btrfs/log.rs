@@ -1,11 +1,13 @@
 //! The log: files synchronised since the last commit.
 //!
-//! A synchronisation (`fsync`, `O_DSYNC`) need not end a transaction. The kernel writes to the log of the file's tree
-//! what a recovery must add to the last commit: inodes, names, and where contents lie. A tree of logs has the roots of
-//! these, and the superblock its own (Linux, `fs/btrfs/tree-log.c`). The next commit has all of it, and ends the logs.
+//! A synchronisation (`fsync`, `O_DSYNC`) need not end a transaction. The kernel writes the difference from the last
+//! commit to a log for each tree of files: inodes, names, and extents of contents. A tree of logs holds the roots of
+//! these logs, and the superblock holds the root of the tree of logs (Linux, `fs/btrfs/tree-log.c`). The next commit
+//! includes all of it and ends the logs.
 //!
-//! A flush keeps what waits, and no contents are dropped before a commit says whose they are. So the log counts only
-//! when a store is opened or closed while there is one, that is, after a death of what had the file system mounted.
+//! A flush keeps unclassified blocks, and no contents are dropped before a commit names their file. So the log counts
+//! only when a store is opened or closed while a log exists: after a death of the kernel that had the file system
+//! mounted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,7 +27,7 @@ const OBJECT_LOG: u64 = 6u64.wrapping_neg();
 const TYPE_DIR_ITEM: u8 = 84;
 const TYPE_DIR_INDEX: u8 = 96;
 const TYPE_ROOT_ITEM: u8 = 132;
-/// In front of a name in a folder: the key of what has it, a transaction, two lengths, and a kind.
+/// In front of a name in a folder: the key of the named inode, a transaction, two lengths, and a kind.
 const ENTRY_HEAD_BYTES: usize = KEY_BYTES + 13;
 /// Names and extents of a log; one with more counts as not readable.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -40,7 +42,7 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    /// Reads the logs of all trees. `None` if not all could be read.
+    /// Reads the logs of all trees. `None` if a node was unreadable.
     pub(super) fn read(rules: &Rules, trees: &mut Trees<'_>) -> Found<Self> {
         let mut logged = Logged::default();
         let Some(root) = trees.superblock.log_root else { return Ok(Some(logged)) };
@@ -106,8 +108,8 @@ impl Log {
         }
     }
 
-    /// Decides what becomes of the files in it, whose other names and contents the last commit has. False if not all
-    /// could be read.
+    /// Decides about the logged files, whose other names and contents are in the last commit. Returns false if a node
+    /// was unreadable.
     fn decide(
         &self,
         rules: &Rules,
@@ -117,7 +119,7 @@ impl Log {
     ) -> Result<bool, StoreError> {
         let newer: HashMap<Folder, Vec<Name>> =
             self.names.iter().map(|(&inode, names)| ((tree, inode), names.clone())).collect();
-        // A folder may be called as before, or anew.
+        // The log may rename a folder or not, so both paths count.
         let mut both_paths = [Paths::with_newer(newer), Paths::default()];
         for &inode in &self.inodes {
             let Some(committed) = names_of(inode, root, trees)? else { return Ok(false) };
@@ -143,7 +145,7 @@ impl Log {
     }
 }
 
-/// The names that an item of a folder has, with the inodes that they are of. Subvolumes have logs of their own.
+/// The names in an item of a folder, with the inodes that they name. Subvolumes have logs of their own.
 fn entries_in(folder: u64, item: &[u8]) -> Vec<(u64, Name)> {
     let (mut entries, mut rest) = (Vec::new(), item);
     while let Some((head, later)) = rest.split_at_checked(ENTRY_HEAD_BYTES) {

@@ -1,9 +1,9 @@
-//! Names of files on btrfs, for those that are kept or made up by them.
+//! Names of files on btrfs, for rules that keep files or generate their contents.
 //!
-//! An inode says its names itself (`INODE_REF`). At each commit the leaves that are new in the trees of files are read,
-//! and where the contents lie of the inodes that they tell of and whose names match. Where some are kept, contents wait
-//! until they were committed, so none of them is lost. A file that is renamed later, itself or a folder above it, may
-//! have been squashed.
+//! An inode records its own names (`INODE_REF`). At each commit, the new leaves in the trees of files are read. For
+//! each inode in them whose name matches a rule, the places of its contents are read, too. If a rule keeps files,
+//! contents wait until they are committed, so that no block of a kept file is lost. If a file, or a folder above it, is
+//! renamed later, its contents may have been squashed already.
 
 use std::collections::HashMap;
 
@@ -26,23 +26,23 @@ pub(super) const TYPE_EXTENT_DATA: u8 = 108;
 const TYPE_ROOT_ITEM: u8 = 132;
 const TYPE_ROOT_BACKREF: u8 = 144;
 const TREE_OF_FILES: u64 = 5;
-/// Subvolumes and snapshots have numbers in here, and the files of each tree begin there, its root with the first.
+/// Numbers of subvolumes and snapshots, and of inodes in each tree of files. The first is the root directory.
 pub(super) const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
 pub(super) const ROOT_FOLDER: u64 = *OWN.start();
-/// What is deeper has no path that Linux would take.
+/// Linux accepts no deeper path.
 const DEPTH_MAX: usize = 2048;
 
-/// What is known of names.
+/// Files with a treatment by name.
 #[derive(Debug)]
 pub(crate) struct Names {
     rules: Rules,
-    /// Contents of files that are kept, by logical block.
+    /// Contents of kept files, by logical block.
     kept: RunMap<()>,
-    /// Contents that are made up by their file's kind, by logical block, and these files.
+    /// Generated contents of files of a known kind, by logical block, and these files.
     made_up: RunMap<FilePart>,
     files: Vec<MadeUpFile>,
     numbers: HashMap<Folder, u64>,
-    /// What the seeds of these files follow from.
+    /// Seed from which the files' seeds are derived.
     seed: u64,
     /// The last transaction whose leaves were read.
     generation: u64,
@@ -56,7 +56,7 @@ pub(super) type Folder = (u64, u64);
 /// A folder's inode, and a name in it.
 pub(super) type Name = (u64, Vec<u8>);
 
-/// The findings of a walk; `None` if not all could be read.
+/// Result of a walk; `None` if a node was unreadable.
 pub(super) type Found<T> = Result<Option<T>, StoreError>;
 
 impl Names {
@@ -73,12 +73,12 @@ impl Names {
         }
     }
 
-    /// Some files are kept by their names.
+    /// Whether a rule keeps files.
     pub(crate) fn keeps_some(&self) -> bool {
         self.rules.keep_some()
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let files = self.files.capacity() * size_of::<MadeUpFile>();
         let numbers = self.numbers.capacity() * (size_of::<(Folder, u64)>() + 1);
@@ -90,35 +90,35 @@ impl Names {
         (self.kept.len() + self.made_up.len() + self.files.len()) as u64
     }
 
-    /// Whether a logical block is of a file that is kept.
+    /// Whether a logical block belongs to a kept file.
     pub(crate) fn keeps(&self, logical: u64) -> bool {
         self.kept.at(logical, logical + 1).0.is_some()
     }
 
-    /// Logical blocks were given back.
+    /// Forgets discarded logical blocks.
     pub(crate) fn forget(&mut self, first: u64, last: u64) {
         self.kept.remove(first, last);
         self.made_up.remove(first, last);
     }
 
-    /// The file that a logical block is made up for, and the number of the block's sector in it.
+    /// The file with generated contents to which a logical block belongs, and the number of the block's sector in it.
     pub(crate) fn made_up(&self, logical: u64) -> Option<(&MadeUpFile, u64)> {
         let part = self.made_up.at(logical, logical + 1).0?;
         Some((&self.files[part.file as usize], part.offset_bytes / UNIT_BYTES))
     }
 
-    /// Contents that are made up by their file's kind, between two logical blocks.
+    /// Generated contents of files of a known kind, in a range of logical blocks.
     pub(crate) fn made_up_pieces(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.made_up.pieces(first, last).map(|(first, last, _)| (first, last))
     }
 
-    /// Contents of files that are kept, between two logical blocks.
+    /// Contents of kept files, in a range of logical blocks.
     pub(crate) fn kept(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.kept.pieces(first, last).map(|(first, last, ())| (first, last))
     }
 
-    /// Reads what the last commit has that is new. Returns the logical blocks that are kept from now on; `None` if not
-    /// all could be read.
+    /// Reads the changes of the last commit. Returns the logical blocks that are kept from now on; `None` if a node was
+    /// unreadable.
     pub(crate) fn read(&mut self, trees: &mut Trees<'_>) -> Found<Vec<(u64, u64)>> {
         let generation = trees.superblock.generation;
         if generation <= self.generation {
@@ -134,7 +134,7 @@ impl Names {
                 let Some(names) = names_of(inode, root, trees)? else { return Ok(None) };
                 let treatment = treatment(&self.rules, (tree, root), &names, &mut paths, trees)?;
                 let Some(treatment) = treatment else { return Ok(None) };
-                // What matched once does so until it is free.
+                // A file that matched once keeps its treatment until its blocks are free.
                 let Some(treatment) = treatment else { continue };
                 let Some(extents) = extents(inode, root, trees)? else { return Ok(None) };
                 match treatment {
@@ -153,7 +153,7 @@ impl Names {
         Ok(Some(self.keep(kept)))
     }
 
-    /// Logical blocks are kept from now on. Returns those that were not before.
+    /// Keeps logical blocks from now on. Returns those that were not kept before.
     pub(super) fn keep(&mut self, mut kept: RunMap<()>) -> Vec<(u64, u64)> {
         self.kept.all().for_each(|(first, last, ())| kept.remove(first, last));
         let new: Vec<_> = kept.all().map(|(first, last, ())| (first, last)).collect();
@@ -161,12 +161,12 @@ impl Names {
         new
     }
 
-    /// Which names have which treatment.
+    /// The rules by name.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The trees of files that changed.
+    /// The trees of files that changed since the last read.
     fn new_roots(&self, trees: &mut Trees<'_>) -> Found<Vec<(u64, Root)>> {
         let mut roots = Vec::new();
         let (from, to) = (Key::new(TREE_OF_FILES, TYPE_ROOT_ITEM, 0), Key::new(*OWN.end(), u8::MAX, u64::MAX));
@@ -180,7 +180,7 @@ impl Names {
         Ok(whole.then_some(roots))
     }
 
-    /// The inodes of which a tree's new leaves have names or contents.
+    /// The inodes whose names or contents are in a tree's new leaves.
     fn new_inodes(&self, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u64>> {
         let mut inodes: Vec<u64> = Vec::new();
         let whole = trees.walk_new(root, self.generation, Key::new(ROOT_FOLDER, 0, 0), KEY_LAST, &mut |key, _| {
@@ -193,7 +193,7 @@ impl Names {
         Ok(whole.then_some(inodes))
     }
 
-    /// Blocks of a file are made up from now on.
+    /// Generates the contents of a file's blocks from now on.
     fn make_up(&mut self, file: Folder, made_up: MadeUpFile, extents: &[Extent]) {
         let number = *self.numbers.entry(file).or_insert(self.files.len() as u64);
         if number == self.files.len() as u64 {
@@ -241,7 +241,7 @@ pub(super) fn treatment(
     Ok(Some(None))
 }
 
-/// The names of an inode, with the folders that have them.
+/// The names of an inode, each with its folder.
 pub(super) fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Name>> {
     let mut names = Vec::new();
     let (from, to) = (Key::new(inode, TYPE_INODE_REF, 0), Key::new(inode, TYPE_INODE_EXTREF, u64::MAX));
@@ -249,10 +249,10 @@ pub(super) fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<V
     Ok(whole.then_some(names))
 }
 
-/// The names that an `INODE_REF` or `INODE_EXTREF` has, with the folders that have them.
+/// The names in an `INODE_REF` or `INODE_EXTREF`, each with its folder.
 pub(super) fn names_in(key: Key, item: &[u8]) -> Vec<Name> {
-    // Several names in one folder are one behind the other: an index and a length; before these the folder, if the key
-    // does not have it.
+    // An item lists several names in one folder. Each has an index and a length in front; in an `INODE_EXTREF` also the
+    // folder.
     let head = if key.kind == TYPE_INODE_REF { 10 } else { 18 };
     let (mut names, mut rest) = (Vec::new(), item);
     while let Some((start, later)) = rest.split_at_checked(head) {
@@ -265,22 +265,22 @@ pub(super) fn names_in(key: Key, item: &[u8]) -> Vec<Name> {
     names
 }
 
-/// Logical blocks in a row that hold contents of a file.
+/// Consecutive logical blocks with contents of a file.
 pub(super) struct Extent {
     pub(super) first: u64,
     pub(super) end: u64,
-    /// Where the first one lies in the file; nothing of encoded contents.
+    /// Offset of the first block in the file; `None` for encoded contents.
     offset_bytes: Option<u64>,
 }
 
 impl Extent {
-    /// The blocks that an `EXTENT_DATA` names; none of a hole, and of contents within the inode.
+    /// The blocks of an `EXTENT_DATA`; `None` for a hole and for inline contents.
     pub(super) fn of(key: Key, item: &[u8]) -> Option<Self> {
         if item.len() < EXTENT_DATA_BYTES || item[20] == 0 || u64_at(item, 21) == 0 {
             return None;
         }
         let is_encoded = item[16..20] != [0; 4];
-        // Any part of an encoded extent needs all of it.
+        // Reading any part of an encoded extent needs all of it.
         let (skip, len) = if is_encoded { (0, u64_at(item, 29)) } else { (u64_at(item, 37), u64_at(item, 45)) };
         let start = u64_at(item, 21).checked_add(skip)?;
         let end = start.checked_add(len)?.div_ceil(UNIT_BYTES);
@@ -289,7 +289,7 @@ impl Extent {
     }
 }
 
-/// Where the contents of a file lie. `None` if not all could be read.
+/// The extents of a file. `None` if a node was unreadable.
 pub(super) fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Extent>> {
     let mut extents = Vec::new();
     let (from, to) = (Key::new(inode, TYPE_EXTENT_DATA, 0), Key::new(inode, TYPE_EXTENT_DATA, u64::MAX));
@@ -297,7 +297,7 @@ pub(super) fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Ve
     Ok(whole.then_some(extents))
 }
 
-/// The transaction that made an inode, and the file's length in bytes. `None` if not all could be read.
+/// The transaction that made an inode, and the file's length in bytes. `None` if a node was unreadable.
 fn generation_and_len(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<(u64, u64)> {
     let mut found = (0, 0);
     let key = Key::new(inode, TYPE_INODE_ITEM, 0);
@@ -309,24 +309,23 @@ fn generation_and_len(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<(u
     Ok(whole.then_some(found))
 }
 
-/// Paths of folders from the root of the file system on, each with a slash behind it but for the root's, which is
-/// empty.
+/// Paths of folders from the root of the file system. Each ends in a slash, except the root's empty path.
 #[derive(Default)]
 pub(super) struct Paths {
     known: HashMap<Folder, Vec<u8>>,
     /// Names that are newer than those in the trees.
     newer: HashMap<Folder, Vec<Name>>,
-    /// Some folder that was asked for has no name.
+    /// A folder on a requested path has no name.
     pub(super) hangs: bool,
 }
 
 impl Paths {
-    /// Paths by names that are newer than those in the trees, where there are any.
+    /// Paths in which `newer` names take precedence.
     pub(super) fn with_newer(newer: HashMap<Folder, Vec<Name>>) -> Self {
         Paths { newer, ..Paths::default() }
     }
 
-    /// The path of a folder in a tree with this root. `None` if not all could be read.
+    /// The path of a folder in the tree with this root. `None` if a node was unreadable.
     fn path(&mut self, folder: Folder, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u8>> {
         let (mut at, mut root) = (folder, root);
         let mut above: Vec<(Folder, Vec<u8>)> = Vec::new();
@@ -367,8 +366,8 @@ impl Paths {
     }
 }
 
-/// Where a subvolume lies: the folder, the root of the tree that it is in, and the subvolume's name; nothing if it is
-/// nowhere. `None` if not all could be read.
+/// The parent of a subvolume: its folder, the root of the folder's tree, and the subvolume's name. `Some(None)` if it
+/// has none; `None` if a node was unreadable.
 fn subvolume_parent(tree: u64, trees: &mut Trees<'_>) -> Found<Option<(Folder, Root, Vec<u8>)>> {
     let mut found = None;
     let (from, to) = (Key::new(tree, TYPE_ROOT_BACKREF, 0), Key::new(tree, TYPE_ROOT_BACKREF, u64::MAX));

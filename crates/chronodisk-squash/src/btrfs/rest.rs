@@ -1,11 +1,10 @@
-//! What becomes of the rest: of contents that no commit has decided on when the store is closed or opened, and of nodes
-//! that are free.
+//! Decides about the rest when the store is closed or opened: contents without a decision by a commit, and free nodes.
 //!
-//! btrfs has no mark of an unmount. It was unmounted, or a tool is done, if there is no log and nothing was written
-//! after the last commit: then what no file has is nobody's. Else a kernel died, or has it mounted still. What a
-//! recovery shows is the last commit with the log: contents of the files that these have are kept or dropped by the
-//! files' names. All other contents may be of a file that is on its way, so they stay kept until two commits have said
-//! nothing of them.
+//! btrfs has no mark of an unmount. If there is no log and nothing was written after the last commit, the file system
+//! was unmounted, or a tool is done: blocks without a file are then free. Otherwise a kernel died, or still has it
+//! mounted. A recovery shows the last commit and the log, so contents of files in these are kept or dropped by the
+//! files' names. All other contents may belong to a file that is being written, so they stay kept until two commits
+//! have not claimed them.
 
 use chronodisk_store::StoreError;
 
@@ -19,8 +18,8 @@ use crate::crc32c;
 use crate::runs::RunMap;
 
 impl Btrfs {
-    /// Decides what can be decided when nothing more will be written. If files are to be kept and the file system was
-    /// not unmounted, returns how many blocks hold contents that may be theirs.
+    /// Decides as much as possible, given that no further write comes. If files are to be kept and the file system was
+    /// not unmounted, returns the number of blocks whose contents may be theirs.
     pub(super) fn settle_rest(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
         let keeps = self.keeps_by_names();
         if self.chunks.is_none() || self.unsettled || self.doubted {
@@ -43,7 +42,7 @@ impl Btrfs {
         sets.flat_map(|(first, last, ())| chunks.pieces(first, last)).map(|(from, to, _)| to - from).sum()
     }
 
-    /// Settles stored contents of blocks; contents without a known file wait for two commits.
+    /// Classifies stored contents of blocks; contents without a known file wait for two commits.
     pub(super) fn fresh_again(
         &mut self,
         stored: &RunMap<()>,
@@ -55,8 +54,8 @@ impl Btrfs {
         Ok(())
     }
 
-    /// Logical blocks of files that are not kept, as a recovery would show them. None of them if not all could be read.
-    /// The contents of kept files are kept from now on.
+    /// Logical blocks of files that are not kept, in the state that a recovery would show; none if a node was
+    /// unreadable. The contents of kept files are kept from now on.
     pub(super) fn others(&mut self, blocks: &mut Blocks) -> Result<RunMap<()>, StoreError> {
         let Some(mut names) = self.names.take() else { return Ok(RunMap::default()) };
         let others = self.others_than(&mut names, blocks);
@@ -75,7 +74,7 @@ impl Btrfs {
         let free_space = if trees.superblock.free_space_valid { trees.free_space_root()? } else { None };
         let Some(root) = free_space else { return Ok(others) };
         for (start, end) in chunks.ranges() {
-            // Blocks that the last commit does not call free belong to a file.
+            // Each block that the last commit does not list as free belongs to a file.
             let mut used = RunMap::<()>::default();
             used.set(start / UNIT_BYTES, end / UNIT_BYTES, ());
             let mut visit = |logical: u64, len_bytes: u64| {
@@ -89,7 +88,7 @@ impl Btrfs {
         Ok(others)
     }
 
-    /// Drops nodes that the last commit calls free. A later transaction's nodes may be in use already.
+    /// Drops nodes that the last commit lists as free. A later transaction's nodes may be in use already.
     pub(super) fn drop_free_nodes(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.nodes_since_sweep = 0;
         let Some(chunks) = self.chunks.clone().filter(|_| self.superblock.free_space_valid) else { return Ok(()) };
@@ -116,7 +115,7 @@ impl Btrfs {
         Ok(())
     }
 
-    /// Drops whole nodes between two blocks that no later transaction wrote.
+    /// Drops whole nodes in a range of blocks unless a later transaction wrote them.
     fn drop_old_nodes(&mut self, first: u64, last: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
         let node_units = self.node_units();
         let mut node = vec![0; self.superblock.node_bytes as usize];

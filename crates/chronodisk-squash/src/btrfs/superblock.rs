@@ -10,9 +10,9 @@ use crate::map_log::{u32_at, u64_at};
 
 /// Length of the superblock and of its copies.
 pub(crate) const LEN_BYTES: usize = 4096;
-/// Where it and its copies lie, counted from the beginning of the device.
+/// Places of the superblock and its copies, counted from the beginning of the device.
 pub(crate) const PLACES_BYTES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
-/// Levels of a tree.
+/// Most levels of a tree.
 pub(crate) const LEVELS_MAX: u8 = 8;
 
 const MAGIC: &[u8; 8] = b"_BHRfS_M";
@@ -24,7 +24,7 @@ const INCOMPAT_COMPRESS_LZO: u64 = 1 << 3;
 const INCOMPAT_COMPRESS_ZSTD: u64 = 1 << 4;
 const INCOMPAT_METADATA_UUID: u64 = 1 << 10;
 const INCOMPAT_ZONED: u64 = 1 << 12;
-/// From MIXED_BACKREF to RAID1C34, and SIMPLE_QUOTA. RAID56 may be set though nothing is striped any more.
+/// From MIXED_BACKREF to RAID1C34, and SIMPLE_QUOTA. RAID56 may be set although no chunk is striped any more.
 const INCOMPAT_KNOWN: u64 = 0xFFF | 1 << 16;
 const COMPAT_RO_FREE_SPACE_TREE: u64 = 1;
 const COMPAT_RO_FREE_SPACE_TREE_VALID: u64 = 1 << 1;
@@ -35,7 +35,7 @@ const COMPAT_RO_KNOWN: u64 = 0b1011;
 /// A root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
-    /// The address of its node.
+    /// The logical address of its node.
     pub(crate) logical: u64,
     /// The transaction that wrote it.
     pub(crate) generation: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The root that an item of the root tree has (`struct btrfs_root_item`).
+    /// The root in an item of the root tree (`struct btrfs_root_item`).
     pub(crate) fn of_item(item: &[u8]) -> Option<Self> {
         // Behind an inode of 160 bytes: generation, directory and address; the level is the last of the old form.
         let whole = item.len() >= 239;
@@ -51,16 +51,16 @@ impl Root {
     }
 }
 
-/// What the classifier needs of a superblock.
+/// The fields of a superblock that the classifier needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// As nodes carry it.
+    /// The file system's UUID, which each node repeats.
     pub(crate) uuid: [u8; 16],
     pub(crate) node_bytes: u64,
-    /// This device's number, and the part of it that the file system takes.
+    /// This device's number, and the bytes of it that the file system uses.
     pub(crate) device: u64,
     pub(crate) total_bytes: u64,
-    /// Devices that the file system has.
+    /// Number of devices of the file system.
     pub(crate) devices: u64,
     /// The last transaction.
     pub(crate) generation: u64,
@@ -74,12 +74,12 @@ pub(crate) struct Superblock {
     pub(crate) free_space_tree: bool,
     /// That tree is up to date.
     pub(crate) free_space_valid: bool,
-    /// Some file was, or will be, compressed by LZO or zstd; of zlib nothing is said here.
+    /// Some file was, or will be, compressed by LZO or zstd. The superblock has no flag for zlib.
     pub(crate) compressed: bool,
 }
 
 impl Superblock {
-    /// Reads the superblock of a file system that may take `available_bytes`.
+    /// Parses the superblock of a file system of at most `available_bytes`.
     pub(crate) fn parse(bytes: &[u8; LEN_BYTES], available_bytes: u64) -> Result<Self, Refusal> {
         let refuse = |reason: &str| Err(Refusal::NotUnderstood(format!("btrfs: {reason}")));
         if bytes[64..72] != *MAGIC {
@@ -118,7 +118,7 @@ impl Superblock {
             chunk_root: Root { logical: u64_at(bytes, 88), generation: u64_at(bytes, 164), level: bytes[199] },
             log_root: match u64_at(bytes, 96) {
                 0 => None,
-                // Logs are of the transaction that was going on.
+                // Logs belong to the transaction after the committed one.
                 logical => Some(Root { logical, generation: generation.saturating_add(1), level: bytes[200] }),
             },
             system_chunks: bytes[SYSTEM_CHUNKS_AT..][..system_bytes.min(SYSTEM_CHUNKS_MAX)].to_vec(),
@@ -143,7 +143,7 @@ impl Superblock {
         }
     }
 
-    /// Whether another one is the same file system on the same device.
+    /// Whether `other` is the same file system on the same device.
     pub(crate) fn is_same(&self, other: &Superblock) -> bool {
         (self.uuid, self.node_bytes, self.device) == (other.uuid, other.node_bytes, other.device)
     }

@@ -15,13 +15,13 @@ use crate::blocks::Blocks;
 use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
 
-/// A node's header, which every node begins with.
+/// Length of the header at the beginning of every node.
 const HEADER_BYTES: usize = 101;
 pub(crate) const KEY_BYTES: usize = 17;
 const ITEM_BYTES: usize = KEY_BYTES + 8;
 const POINTER_BYTES: usize = KEY_BYTES + 16;
 
-/// Room for a checksum, which is of all that follows.
+/// Length of a node's checksum, which covers the bytes after it.
 pub(crate) const CHECKSUM_BYTES: usize = 32;
 const UUID_AT: usize = 32;
 const LOGICAL_AT: usize = 48;
@@ -41,7 +41,7 @@ mod owner {
     pub(super) const FREE_SPACE: u64 = 10;
     pub(super) const BLOCK_GROUP: u64 = 11;
     pub(super) const LOG: u64 = 6u64.wrapping_neg();
-    /// Subvolumes and snapshots begin here; what counts from the end backwards is something else.
+    /// First number of subvolumes and snapshots. Numbers counted down from the end are other trees.
     pub(super) const SUBVOLUME: u64 = 256;
 }
 
@@ -52,10 +52,10 @@ const TYPE_ROOT_ITEM: u8 = 132;
 const TYPE_FREE_EXTENT: u8 = 199;
 const TYPE_FREE_BITMAP: u8 = 200;
 
-/// The least that an extent of a file's contents takes; what is shorter is inline.
+/// Shortest item of an extent; a shorter one holds inline contents.
 pub(crate) const EXTENT_DATA_BYTES: usize = 53;
 
-/// A key of an item: in this order they lie in a tree.
+/// A key of an item. Items of a tree are sorted by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) object: u64,
@@ -74,7 +74,7 @@ impl Key {
     }
 }
 
-/// Whether bytes begin with the header of a node of this file system. Checksums are not asked.
+/// Whether bytes begin with the header of a node of this file system. The checksum is not verified.
 pub(crate) fn is_node(bytes: &[u8], superblock: &Superblock) -> bool {
     bytes.get(UUID_AT..LOGICAL_AT) == Some(&superblock.uuid)
 }
@@ -90,7 +90,7 @@ pub(crate) fn class_of(node: &[u8]) -> Class {
     }
 }
 
-/// The address that a node says it has.
+/// The address that a node claims.
 pub(crate) fn logical_of(node: &[u8]) -> u64 {
     u64_at(node, LOGICAL_AT)
 }
@@ -100,7 +100,7 @@ pub(crate) fn generation_of(node: &[u8]) -> u64 {
     u64_at(node, GENERATION_AT)
 }
 
-/// Whether a node, if it is a leaf, has an extent of a file whose contents are compressed or encrypted.
+/// Whether a node is a leaf with an extent of compressed or encrypted contents.
 pub(crate) fn has_encoded_extent(node: &[u8]) -> bool {
     let owner = u64_at(node, OWNER_AT);
     let of_files = owner == owner::FILES || owner == owner::LOG || (owner::SUBVOLUME..=1 << 48).contains(&owner);
@@ -112,7 +112,7 @@ fn is_encoded_extent((key, item): (Key, &[u8])) -> bool {
     key.kind == TYPE_EXTENT_DATA && item.len() >= EXTENT_DATA_BYTES && item[16..20] != [0; 4] && item[20] != 0
 }
 
-/// The items of a leaf, if all of them lie in it.
+/// The items of a leaf; `None` if one lies beyond its end.
 fn items(leaf: &[u8]) -> Option<impl Iterator<Item = (Key, &[u8])>> {
     let (header, body) = leaf.split_at_checked(HEADER_BYTES)?;
     let count = u32_at(header, COUNT_AT) as usize;
@@ -135,7 +135,7 @@ fn pointers(node: &[u8]) -> Option<Vec<(Key, u64, u64)>> {
     Some(entries.map(|entry| (Key::at(entry, 0), u64_at(entry, KEY_BYTES), u64_at(entry, KEY_BYTES + 8))).collect())
 }
 
-/// Nodes that were read and found right. They hold until a transaction frees them, or they are written.
+/// Verified nodes. An entry is valid until a transaction frees the node, or the node is overwritten.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCache {
     nodes: HashMap<u64, Arc<[u8]>>,
@@ -154,13 +154,13 @@ impl NodeCache {
         self.nodes.clear();
     }
 
-    /// The node at an address is another one.
+    /// Forgets the node at an address, because another one is there.
     pub(crate) fn forget(&mut self, logical: u64) {
         self.nodes.remove(&logical);
     }
 }
 
-/// What is needed to walk through trees.
+/// Access to trees for walks.
 pub(crate) struct Trees<'a> {
     pub(crate) blocks: &'a mut Blocks,
     pub(crate) start_bytes: u64,
@@ -169,7 +169,7 @@ pub(crate) struct Trees<'a> {
     pub(crate) cache: &'a mut NodeCache,
 }
 
-/// Nodes that one walk may read: of 16 KiB, the chunks of a thousand petabytes.
+/// Nodes that one walk may read. With 16 KiB each, that is enough for the chunks of a thousand petabytes.
 const WALK_NODES_MAX: usize = 1 << 16;
 
 /// A walk from one key to another.
@@ -185,7 +185,7 @@ struct Walk<'a> {
 }
 
 impl Trees<'_> {
-    /// The node at an address, if one of its copies is right.
+    /// The node at an address, if one of its copies is valid.
     fn node(&mut self, root: Root) -> Result<Option<Arc<[u8]>>, StoreError> {
         if let Some(node) = self.cache.nodes.get(&root.logical) {
             return Ok(Some(node.clone()).filter(|node| is_right(node, root, self.superblock)));
@@ -208,7 +208,8 @@ impl Trees<'_> {
         Ok(None)
     }
 
-    /// Visits the items between two keys, both included. False if a node is missing, or the tree can't be.
+    /// Visits the items from one key to another, both included. Returns false if a node is missing, or the tree is
+    /// invalid.
     pub(crate) fn walk(
         &mut self,
         root: Root,
@@ -219,7 +220,7 @@ impl Trees<'_> {
         self.walk_new(root, 0, from, to, visit)
     }
 
-    /// The same, of leaves that were written in transactions after one.
+    /// Visits only leaves written by transactions after `newer_than`, otherwise as [`Trees::walk`].
     pub(crate) fn walk_new(
         &mut self,
         root: Root,
@@ -231,7 +232,7 @@ impl Trees<'_> {
         self.descend(root, &mut Walk { from, to, newer_than, nodes: 0, last: None, visit })
     }
 
-    /// Below a node; children are one level lower, so the depth is bounded by the root's level.
+    /// Visits the items below a node. Children are one level lower, so the root's level bounds the depth.
     fn descend(&mut self, root: Root, walk: &mut Walk) -> Result<bool, StoreError> {
         walk.nodes += 1;
         if walk.nodes > WALK_NODES_MAX || root.level >= LEVELS_MAX {
@@ -240,7 +241,7 @@ impl Trees<'_> {
         let Some(node) = self.node(root)? else { return Ok(false) };
         if root.level == 0 {
             let Some(items) = items(&node) else { return Ok(false) };
-            // Only a tree that is nothing but a leaf can be empty.
+            // Only a tree with a single leaf can be empty.
             let mut any = walk.nodes == 1;
             for (key, item) in items {
                 if walk.last.is_some_and(|last| last >= key) {
@@ -268,7 +269,7 @@ impl Trees<'_> {
         Ok(true)
     }
 
-    /// All chunks, if those that are known already hold the whole chunk tree; what is wrong with them, if anything.
+    /// All chunks, if the known ones already hold the whole chunk tree; or the fault in a chunk.
     pub(crate) fn read_chunks(&mut self) -> Result<Option<Result<Chunks, String>>, StoreError> {
         let (superblock, mut chunks, mut fault) = (self.superblock, Chunks::default(), None);
         let mut add = |key: Key, item: &[u8]| {
@@ -283,7 +284,7 @@ impl Trees<'_> {
         }
     }
 
-    /// The root of a tree that the root tree names.
+    /// The root of a tree, from the root tree.
     pub(crate) fn root_of(&mut self, tree: u64) -> Result<Option<Root>, StoreError> {
         let mut found = None;
         let (from, to) = (Key::new(tree, TYPE_ROOT_ITEM, 0), Key::new(tree, TYPE_ROOT_ITEM, u64::MAX));
@@ -301,8 +302,8 @@ impl Trees<'_> {
         self.root_of(owner::FREE_SPACE)
     }
 
-    /// Visits the checksums of sectors from one logical address up to another: address and checksum. False if
-    /// not all could be read.
+    /// Visits the checksums of sectors from one logical address up to another: address and checksum. Returns false if a
+    /// node was unreadable.
     pub(crate) fn checksums(
         &mut self,
         root: Root,
@@ -311,7 +312,7 @@ impl Trees<'_> {
         sector_bytes: u64,
         visit: &mut dyn FnMut(u64, u32),
     ) -> Result<bool, StoreError> {
-        // An item may begin as far before as a leaf has room for checksums.
+        // An item may begin before `start` by as much as a leaf has room for checksums.
         let item_reach = self.superblock.node_bytes / 4 * sector_bytes;
         let from = Key::new(OBJECT_CHECKSUMS, TYPE_EXTENT_CSUM, start.saturating_sub(item_reach));
         let to = Key::new(OBJECT_CHECKSUMS, TYPE_EXTENT_CSUM, end.saturating_sub(1));
@@ -324,8 +325,8 @@ impl Trees<'_> {
         })
     }
 
-    /// Logical ranges of the files in the root tree, which are the space cache: address and length. `None` if not
-    /// all could be read.
+    /// Logical ranges of the files in the root tree, which are the space cache: address and length. `None` if a node
+    /// was unreadable.
     pub(crate) fn space_cache(&mut self) -> Result<Option<Vec<(u64, u64)>>, StoreError> {
         let mut ranges = Vec::new();
         let whole = self.walk(self.superblock.tree_root, Key::new(0, 0, 0), KEY_LAST, &mut |key, item| {
@@ -336,8 +337,8 @@ impl Trees<'_> {
         Ok(whole.then_some(ranges))
     }
 
-    /// Visits the free ranges from one logical address up to another: address and length. False if not all could
-    /// be read.
+    /// Visits the free ranges from one logical address up to another: address and length. Returns false if a node was
+    /// unreadable.
     pub(crate) fn free_ranges(
         &mut self,
         root: Root,
@@ -370,7 +371,7 @@ impl Trees<'_> {
 
 pub(crate) const KEY_LAST: Key = Key::new(u64::MAX, u8::MAX, u64::MAX);
 
-/// Whether a node is the one that a pointer means.
+/// Whether a node is the one to which a pointer refers.
 fn is_right(node: &[u8], root: Root, superblock: &Superblock) -> bool {
     is_node(node, superblock)
         && (logical_of(node), generation_of(node), node[LEVEL_AT]) == (root.logical, root.generation, root.level)

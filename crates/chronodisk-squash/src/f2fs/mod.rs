@@ -9,10 +9,10 @@
 //! last checkpoint is valid until then, also for a block that is overwritten in place. Nodes without a checkpoint are
 //! ignored, because their numbers may belong to other files by then.
 //!
-//! At a checkpoint the nodes are read that were written since the one before. All of them are read when the store is
-//! closed, and at a flush after a tool wrote. If what they name then are as many blocks as the checkpoint counts, and
-//! it is that of an unmount, after which no node was written, all other blocks are free and dropped. Contents that are
-//! overwritten in place take space until then.
+//! At a checkpoint, the nodes written since the previous one are read. All nodes are read when the store is closed, and
+//! at a flush after a tool wrote. Blocks that no node names are free and dropped if two conditions hold: the nodes name
+//! as many blocks as the checkpoint counts, and the checkpoint is that of an unmount with no later node. Contents that
+//! are overwritten in place take space until then.
 //!
 //! Not supported, and so kept completely: several devices, zones, encryption, verity, compression, and unknown
 //! features. Names of files are not read: with rules by name everything is kept.
@@ -43,7 +43,7 @@ pub(crate) struct F2fs {
     checkpoint: Option<Checkpoint>,
     /// Nodes that were written since the last checkpoint.
     fresh: RunMap<()>,
-    /// Something was written since all nodes were read.
+    /// The device was written since all nodes were read.
     unscanned: bool,
     commits: u64,
     scans: u64,
@@ -56,12 +56,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// False if the bytes were made up.
+    /// Returns false if the bytes were generated.
     fn read(&mut self, block: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
         self.blocks.read((self.start + block).offset_bytes(), bytes)
     }
 
-    /// Blocks between two that may hold something, in order.
+    /// Blocks in a range that may be stored, in order.
     fn stored(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + use<> {
         let start = self.start;
         let pieces = self.blocks.stored_pieces(start + from, start + to);
@@ -77,7 +77,7 @@ struct Claims {
     /// Blocks and nodes in use, as far as they were counted.
     blocks_in_use: u64,
     nodes_in_use: u64,
-    /// Every node could be read.
+    /// Every node was readable.
     whole: bool,
 }
 
@@ -117,7 +117,7 @@ impl F2fs {
         }
     }
 
-    /// Blocks in a range were written or cleared: applies a new checkpoint, if there is one.
+    /// Called after a range of blocks was written or cleared: applies a new checkpoint, if there is one.
     fn checkpoints_touched(&mut self, from: u64, to: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
         let (first, last) = self.superblock.checkpoint_blocks();
         if from >= last || to <= first {
@@ -197,7 +197,7 @@ impl F2fs {
                 for unit in from.up_to(to) {
                     let is_node = claims.nodes.at(unit - start, unit - start + 1).0.is_some();
                     match uses {
-                        // A program asked for it.
+                        // A program's marker kept it.
                         _ if is_node || blocks.is_noted(unit) => {}
                         Use::Contents => blocks.squash(unit, unit + 1),
                         Use::Kept(class) => blocks.settle(unit, unit + 1, class)?,
@@ -236,9 +236,9 @@ impl F2fs {
         Ok(())
     }
 
-    /// Drops what is stored of the main area and no node names, unless nodes were written after the checkpoint of this
-    /// version: the mark of an unmount stays in it until the next one, and a recovery finds what was synchronised
-    /// since.
+    /// Drops stored blocks of the main area that no node names. It drops none if nodes were written after the
+    /// checkpoint of this version: the checkpoint's mark of an unmount stays until the next checkpoint, and a recovery
+    /// finds the files synchronised since.
     fn drop_unused(&self, claims: &Claims, version: u32, blocks: &mut Blocks) -> Result<(), StoreError> {
         let (start, superblock) = (self.start(), &self.superblock);
         let mut unused = Vec::new();
@@ -261,7 +261,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Whether nothing is known of blocks that wait and a tool may have written.
+    /// Whether a tool may have written, so that blocks wait whose use is unknown.
     fn may_be_done(&self) -> bool {
         self.unscanned && self.checkpoint.as_ref().is_some_and(Checkpoint::is_clean)
     }

@@ -1,8 +1,8 @@
-//! Stores that are closed while there is a log of btrfs, as after a death: what the log says of files to be kept is
-//! kept, what it says of others is not, and the rest stays until two commits have said nothing of it.
+//! Stores that are closed while btrfs has a log, as after a death. Contents that the log assigns to files to be kept
+//! are kept, contents of other files are dropped, and the rest stays until two commits have not claimed it.
 //!
-//! The logs are made here, node by node (Linux, `include/uapi/linux/btrfs_tree.h`); guests make real ones in the tests
-//! of durability.
+//! These tests make the logs node by node (Linux, `include/uapi/linux/btrfs_tree.h`). Guests make real ones in the
+//! tests of durability.
 
 use std::fs::File;
 
@@ -17,7 +17,7 @@ use super::replay::pieces_of;
 
 const NODE_BYTES: usize = 16 << 10;
 const SUPERBLOCK_AT: u64 = 64 << 10;
-/// In the first chunk of data, whose addresses are those of the device.
+/// In the first data chunk, whose logical addresses equal the device's.
 const DATA_AT: u64 = 18 << 20;
 const CONTENTS_BYTES: usize = 64 << 10;
 const LOG: u64 = 6u64.wrapping_neg();
@@ -27,13 +27,13 @@ const ROOT: u64 = 256;
 type Key = (u64, u8, u64);
 type Items = Vec<(Key, Vec<u8>)>;
 
-/// A file system that mkfs.btrfs made, in an image, and where logs may lie in it.
+/// A file system made by mkfs.btrfs in an image, and free places for logs.
 struct Made {
     folder: TempDir,
     store: Option<SquashStore>,
     uuid: Vec<u8>,
     generation: u64,
-    /// A node's address, and where it lies; those behind it are free.
+    /// Logical address and place of the last node; all nodes behind it are free.
     last_node: (u64, u64),
     nodes: u64,
 }
@@ -56,7 +56,7 @@ fn sign(bytes: &mut [u8]) {
     put(bytes, 0, &sum.to_le_bytes());
 }
 
-/// Contents that no metadata look like, each time others.
+/// Bytes without any resemblance to metadata, different for each seed.
 fn contents(seed: usize) -> Vec<u8> {
     (0..CONTENTS_BYTES).map(|i| 0x80 | (i / 4096 * 31 + i * 7 % 127 + seed) as u8).collect()
 }
@@ -74,7 +74,7 @@ fn entry(inode: u64, name: &str) -> Vec<u8> {
     [&head.concat(), name.as_bytes()].concat()
 }
 
-/// The item of contents at the place of this index.
+/// The item of the extent at the place with this index.
 fn extent(index: usize) -> Vec<u8> {
     let mut item = vec![0; 53];
     item[20] = 1;
@@ -125,7 +125,7 @@ impl Made {
         bytes
     }
 
-    /// Which of the contents are as they were written.
+    /// For each of the contents, whether they read back as written.
     fn there(&mut self, count: usize) -> Vec<bool> {
         (0..count).map(|index| self.read(place(index), CONTENTS_BYTES) == contents(index)).collect()
     }
@@ -165,7 +165,7 @@ impl Made {
         self.node(0, items.len(), &body)
     }
 
-    /// A tree of these leaves: the address of its root, and the root's level.
+    /// Writes a tree with these leaves. Returns the address and the level of its root.
     fn tree(&mut self, leaves: &[Items]) -> (u64, u8) {
         let generation = self.generation + 1;
         let addresses: Vec<u64> = leaves.iter().map(|items| self.leaf(items)).collect();
@@ -233,7 +233,7 @@ impl Made {
     }
 }
 
-/// A file to be kept, one that is not, and contents that no file has.
+/// A log with a file to be kept, another file, and contents without a file.
 #[test]
 fn what_a_log_says_counts_when_the_store_is_closed() {
     if !btrfsprogs_are_here() {
@@ -269,7 +269,7 @@ fn contents_that_no_file_has_go_after_two_commits() {
     made.commit();
     made.write_contents(40);
     made.store().flush().unwrap();
-    // A kernel dies in the middle of a large file, and again.
+    // A kernel dies while it writes a large file, twice.
     made.reopen(&keep);
     made.reopen(&keep);
     assert_eq!(made.there(40), [true; 40]);
@@ -277,7 +277,7 @@ fn contents_that_no_file_has_go_after_two_commits() {
     assert_eq!(made.there(40), [true; 40], "they may be of the next commit");
     made.commit();
     assert_eq!(made.there(40), [false; 40]);
-    // After an unmount nothing is left to wait for.
+    // After an unmount no block waits.
     made.write_contents(5);
     made.commit();
     made.store().close().unwrap();
@@ -324,13 +324,13 @@ fn logs_are_read_whatever_their_shape() {
         made.synchronise(&[(FILES, leaves)]);
         made.reopen(&keep);
         assert_eq!(made.there(count), vec![true; count], "{what}");
-        // Kept contents stay so in a run that keeps nothing.
+        // Kept contents stay kept in a run without rules.
         made.reopen(&options(&[]));
         assert_eq!(made.there(count), vec![!what.contains("may be any"); count], "{what}");
     }
 }
 
-/// As after a kill of the process whose store it is.
+/// The store is dropped without being closed, as by a kill of its process.
 #[test]
 fn a_store_that_was_not_closed_reads_the_log_when_it_is_opened() {
     if !btrfsprogs_are_here() {

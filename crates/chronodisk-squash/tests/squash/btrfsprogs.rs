@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use super::e2fsprogs::program;
 
-/// False, with a word about it, where the programs are missing.
+/// Whether the programs are installed; prints a line if not.
 pub fn btrfsprogs_are_here() -> bool {
     let here = ["mkfs.btrfs", "btrfs"].iter().all(|name| program(name).is_some());
     if !here {
@@ -16,7 +16,7 @@ pub fn btrfsprogs_are_here() -> bool {
     here
 }
 
-/// Runs one of them.
+/// Runs a program of btrfs-progs.
 pub fn tool(name: &str, arguments: &[&str]) -> Output {
     Command::new(program(name).unwrap()).args(arguments).output().unwrap()
 }
@@ -39,14 +39,14 @@ fn nodes_of(trees: &str) -> HashMap<u64, u64> {
     numbers.collect()
 }
 
-/// What btrfs check says, without repairing, contents of files included, and its status.
+/// Output and status of a `btrfs check` without repair, contents of files included.
 fn verdict(image: &Path) -> (Option<i32>, String) {
     let checked = tool("btrfs", &["check", "--check-data-csum", image.to_str().unwrap()]);
     let text = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     (checked.status.code(), text.replace(image.to_str().unwrap(), "IMAGE"))
 }
 
-/// btrfs check says the same of two images, their trees are equal, and so is each copy of superblocks and nodes.
+/// `btrfs check` gives the same output for two images; their trees and each copy of superblocks and nodes are equal.
 pub fn compare_files(full: &Path, squashed: &Path, what: &str) {
     assert_eq!(verdict(full), verdict(squashed), "{what}");
     let trees = trees_of(full);

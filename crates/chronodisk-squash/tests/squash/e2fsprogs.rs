@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// False, with a word about it, where the programs are missing.
+/// Whether the programs are installed; prints a line if not.
 pub fn e2fsprogs_are_here() -> bool {
     let here = ["mke2fs", "e2image", "e2fsck", "debugfs"].iter().all(|name| program(name).is_some());
     if !here {
@@ -13,14 +13,14 @@ pub fn e2fsprogs_are_here() -> bool {
     here
 }
 
-/// They live in /sbin, which is not on every user's PATH.
+/// The path of a program. They are in /sbin, which is not on every user's PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|path| path.exists())
 }
 
-/// Runs one of them, at a time that is always the same.
+/// Runs a program of e2fsprogs with a fixed clock.
 pub fn tool(name: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program(name).unwrap());
     command.args(arguments).env("E2FSCK_TIME", "1700000000").env("E2FSPROGS_FAKE_TIME", "1700000000");
@@ -40,15 +40,16 @@ pub fn metadata_of(image: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// What e2fsck says, without repairing, and its status.
+/// Output and status of an `e2fsck` without repair.
 pub fn verdict(image: &Path) -> (Option<i32>, String) {
     let checked = tool("e2fsck", &["-f", "-n", image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&checked.stdout).replace(image.to_str().unwrap(), "IMAGE");
     (checked.status.code(), without_addresses(&text))
 }
 
-/// Where an inode of ext2 claims a file of more bytes than there can be, e2fsck 1.47.0 tells its blocks by a number
-/// with one of its own addresses in it, another in each run; numbers on these images are shorter.
+/// Replaces addresses of e2fsck's own memory. If an inode of ext2 claims an impossible file size, e2fsck 1.47.0 prints
+/// such an address instead of a block number, and it differs between runs. Real block numbers of these images are
+/// shorter.
 fn without_addresses(text: &str) -> String {
     let parts = text.split_inclusive(|letter: char| !letter.is_ascii_digit());
     let parts = parts.map(|part| match part.trim_start_matches(|letter: char| letter.is_ascii_digit()) {
@@ -58,7 +59,8 @@ fn without_addresses(text: &str) -> String {
     parts.collect()
 }
 
-/// e2fsck says the same of two images, and every metadata block is equal; or both are too damaged to tell.
+/// e2fsck gives the same output for two images, and all their metadata are equal; or e2image refuses both for the same
+/// reason.
 pub fn compare_files(full: &Path, squashed: &Path, what: &str) {
     assert_eq!(verdict(full), verdict(squashed), "{what}");
     let (expected, found) = match (metadata_of(full), metadata_of(squashed)) {

@@ -1,4 +1,4 @@
-//! A store's contents as a file, and where such files are.
+//! Exports a store's contents to a file, and chooses the folder of such files.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use chronodisk_store::Store;
 use tempfile::TempDir;
 
-/// Memory that images of file systems may take before they are on a disk.
+/// Space in memory below which image files are put on a disk.
 const ROOM_BYTES: u64 = 4 << 30;
 
 /// A folder for images, in memory if there is room: on a disk, writing and deleting them takes most of the tests' time.
@@ -22,7 +22,7 @@ pub fn image_folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Writes what a store reads as to a file, without the zeros.
+/// Writes a store's contents to a sparse file.
 pub fn export(store: &mut dyn Store, path: &Path) {
     let mut file = File::create(path).unwrap();
     file.set_len(store.capacity_bytes()).unwrap();

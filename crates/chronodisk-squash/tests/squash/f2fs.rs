@@ -1,5 +1,5 @@
-//! File systems made by f2fs-tools, replayed into a squashing store in varied orders: everything but contents of files
-//! is there, as f2fs-tools say, too.
+//! File systems made by f2fs-tools, replayed into a squashing store in varied orders. All blocks but contents of files
+//! are kept, and f2fs-tools confirm it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -15,7 +15,7 @@ use super::replay::{Order, PIECE_BYTES, is_kept_whole, pieces_of, replay};
 
 const CAPACITY_BYTES: u64 = 96 << 20;
 
-/// A block that nothing uses.
+/// An unused block.
 const FREE_BYTES: u64 = 88 << 20;
 
 const LAYOUTS: [(&str, &[&str]); 3] = [
@@ -24,7 +24,7 @@ const LAYOUTS: [(&str, &[&str]); 3] = [
     ("large-bitmap", &["-i"]),
 ];
 
-/// Contents of which no block looks like metadata.
+/// Bytes without any resemblance to metadata in any block.
 fn contents(len: u32) -> Vec<u8> {
     (0..len).map(|i| 0x80 | (i / 4096 * 31 + i * 7 % 127) as u8).collect()
 }
@@ -34,7 +34,7 @@ fn are_contents(unit: &[u8]) -> bool {
     len > 0 && unit[len..].iter().all(|&byte| byte == 0)
 }
 
-/// A file system with files in it.
+/// A file system that holds files.
 fn make(options: &[&str]) -> Image {
     Image::make(CAPACITY_BYTES, |folder, path| {
         succeeded(&tool("mkfs.f2fs", &[&["-q", "-f"], options, &[path.to_str().unwrap()]].concat()));
@@ -49,7 +49,7 @@ fn make(options: &[&str]) -> Image {
                 data_bytes += 20_480;
             }
         }
-        // So long that its inode does not have all addresses, and neither have the two first nodes of them.
+        // Too long for the addresses in its inode and in its two direct nodes.
         fs::write(source.join("long"), contents(14 << 20)).unwrap();
         symlink("x/".repeat(1900), source.join("link")).unwrap();
         succeeded(&tool("sload.f2fs", &["-f", source.to_str().unwrap(), path.to_str().unwrap()]));
@@ -57,7 +57,8 @@ fn make(options: &[&str]) -> Image {
     })
 }
 
-/// The images differ in contents of files only, and fsck.f2fs says the same of both. Returns in how many bytes.
+/// Two images differ in contents of files only, and fsck.f2fs gives the same output for both. Returns the number of
+/// differing bytes.
 fn compare(full: &Path, squashed: &Path, what: &str) -> u64 {
     let (full_file, squashed_file) = (File::open(full).unwrap(), File::open(squashed).unwrap());
     let (mut unit, mut other) = ([0; PIECE_BYTES], [0; PIECE_BYTES]);

@@ -1,4 +1,4 @@
-//! Images of file systems that their own tools make.
+//! Images of file systems, made by the file systems' own tools.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use tempfile::TempDir;
 
 use super::export::image_folder;
 
-/// An image of a file system with files in it, in a folder that goes away with it.
+/// An image of a file system that holds files, in a folder that is deleted when it is dropped.
 pub struct Image {
     _folder: TempDir,
     pub path: PathBuf,
     pub capacity_bytes: u64,
-    /// Bytes of contents of files that lie in blocks of their own, about.
+    /// Approximate bytes of file contents in blocks of their own.
     pub data_bytes: u64,
 }
 
 impl Image {
-    /// An image on which `fill` makes a file system, given a folder for what it needs and the image, which is there and
-    /// empty; it returns the bytes of contents.
+    /// Makes an image. `fill` makes a file system in it, given a scratch folder and the path of the empty image, and
+    /// returns the bytes of file contents.
     pub fn make(capacity_bytes: u64, fill: impl FnOnce(&Path, &Path) -> u64) -> Self {
         let folder = image_folder();
         let path = folder.path().join("image");
@@ -29,12 +29,12 @@ impl Image {
     }
 }
 
-/// The tool did what it was asked to.
+/// Asserts that a tool succeeded.
 pub fn succeeded(ran: &Output) {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// A program that reads files of some kind, if it is here, has nothing to say against a file with these contents.
+/// Asserts that a program accepts these contents of a file, if the program is installed.
 pub fn is_fine(program: &str, arguments: &[&str], contents: &[u8], file: &Path, what: &str) {
     fs::write(file, contents).unwrap();
     let Ok(ran) = Command::new(program).args(arguments).arg(file).output() else {

@@ -1,4 +1,4 @@
-//! File systems on logical volumes of LVM are found where their extents lie.
+//! File systems on logical volumes of LVM are found at the places of their extents.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,14 +17,14 @@ use super::{btrfs_image, ext4_image};
 const SECTOR_BYTES: u64 = 512;
 const EXTENT_BYTES: u64 = 4 << 20;
 const FIRST_BYTES: u64 = 1 << 20;
-/// Where the ring of metadata lies, and how long it is.
+/// Place and length of the ring of metadata.
 const AREA: (u64, u64) = (4096, FIRST_BYTES - 4096);
 const UUID: &str = "vhC04l-V3FP-TVrg-Gbcm-gEb9-biGh-YcZHvV";
 
-/// A logical volume: its name, the type of its segments, and these: the first extent, and how many.
+/// A logical volume: its name, the type of its segments, and the segments: first extent and number of extents.
 type Logical<'a> = (&'a str, &'a str, &'a [(u64, u64)]);
 
-/// What LVM writes of a group with one physical volume.
+/// The text that LVM writes about a group with one physical volume.
 fn group(volumes: &[Logical<'_>], extents: u64) -> String {
     let mut text = format!(
         "group {{\nid = \"h3VuoA-RZyU-iTWz-RP65-Sd8m-qP85-Kryq6i\"\nseqno = 3\nformat = \"lvm2\"\n\
@@ -63,8 +63,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32_from(0xF597_A6CF, bytes)
 }
 
-/// The first MiB of a physical volume of so many extents whose metadata are these. They begin at the end of their ring,
-/// and go on at its beginning.
+/// The first MiB of a physical volume with these extents and this text of metadata. The text begins at the end of the
+/// ring and continues at its beginning.
 fn physical(text: &str, extents: u64) -> Vec<u8> {
     fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
         bytes[at..at + what.len()].copy_from_slice(what);
@@ -102,7 +102,7 @@ fn physical(text: &str, extents: u64) -> Vec<u8> {
     device
 }
 
-/// What is at an offset of a volume lies there on a device whose physical volume begins at a byte.
+/// The place on the device of an offset in a volume; the physical volume begins at `begin_bytes`.
 fn on_device(at: u64, segments: &[(u64, u64)], begin_bytes: u64) -> u64 {
     let mut left = at;
     for (first, len) in segments {
@@ -114,7 +114,7 @@ fn on_device(at: u64, segments: &[(u64, u64)], begin_bytes: u64) -> u64 {
     panic!("beyond the volume");
 }
 
-/// The pieces of a physical volume that begins at a byte, with images on its volumes.
+/// The pieces of a physical volume that begins at `begin_bytes`, with images on its logical volumes.
 fn device(head: &[u8], begin_bytes: u64, volumes: &[(&[(u64, u64)], &Path)]) -> Pieces {
     let chunks = head.chunks(PIECE_BYTES).zip((begin_bytes..).step_by(PIECE_BYTES));
     let used = chunks.filter(|(chunk, _)| chunk.iter().any(|&byte| byte != 0));
@@ -125,7 +125,7 @@ fn device(head: &[u8], begin_bytes: u64, volumes: &[(&[(u64, u64)], &Path)]) -> 
     pieces
 }
 
-/// What a store has on a volume, as a file of its own.
+/// Extracts a logical volume of a store into a file.
 fn extract(store: &mut dyn Store, segments: &[(u64, u64)], begin_bytes: u64, like: &Path) -> PathBuf {
     let (whole, volume) = (like.with_extension("whole"), like.with_extension("volume"));
     export(store, &whole);
@@ -152,7 +152,7 @@ fn each_volume_has_its_file_system_however_it_is_scattered() {
         group(&[("small", "striped", SMALL), ("large", "striped", LARGE), ("thin", "thin-pool", &[(57, 1)])], 60);
     let head = physical(&text, EXTENTS);
     for (index, &order) in orders_of_parts().iter().enumerate() {
-        // On the device itself, and in a partition.
+        // The physical volume is the whole device, or a partition.
         let begin_bytes = if index % 2 == 0 { 0 } else { 1 << 20 };
         let mut pieces = device(&head, begin_bytes, &[(SMALL, &small.path), (LARGE, &large.path)]);
         let capacity_bytes = begin_bytes + FIRST_BYTES + EXTENTS * EXTENT_BYTES + (1 << 20);
@@ -226,7 +226,7 @@ fn a_physical_volume_that_is_not_whole_is_nothing() {
     }
     let image = ext4_image::make(&["-t", "ext4"], 24 << 20);
     let head = physical(&group(&[("small", "striped", SMALL)], EXTENTS), EXTENTS);
-    // In the label, in the header, in the text.
+    // Damage in the label, in the header, and in the text.
     for at in [600, 4096 + 45, 4096 + 700] {
         let mut damaged = head.clone();
         damaged[at] ^= 1;

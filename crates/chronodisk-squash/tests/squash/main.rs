@@ -1,5 +1,5 @@
-//! Squashing stores: file systems made by their own tools, written to a store in varied orders, with the same
-//! tools as judges of what it kept.
+//! Squashing stores: file systems made by their own tools, written to a store in varied orders. The same tools judge
+//! the kept blocks.
 
 mod btrfs;
 mod btrfs_image;

@@ -14,10 +14,10 @@ use super::{btrfs_image, ext4_image, xfs_image};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Where a partition lies, in sectors: the first, and how many.
+/// A partition: first sector and number of sectors.
 type SectorRange = (u64, u64);
 
-/// An MBR with partitions of Linux's type, or with one that stands for a GPT.
+/// An MBR with partitions of Linux's type, or with the single entry that protects a GPT.
 fn mbr(places: &[SectorRange], kind: u8) -> Vec<u8> {
     let mut sector = vec![0; SECTOR_BYTES as usize];
     for (&(start, len), entry) in places.iter().zip(sector[446..510].chunks_exact_mut(16)) {
@@ -35,7 +35,7 @@ pub fn gpt(places: &[SectorRange], capacity_bytes: u64) -> Vec<u8> {
     let sectors = capacity_bytes / SECTOR_BYTES;
     let mut entries = vec![0; 128 * ENTRY_BYTES];
     for (&(start, len), entry) in places.iter().zip(entries.chunks_exact_mut(ENTRY_BYTES)) {
-        // Type and identity only need to differ from zero.
+        // The partition's type and UUID only need to differ from zero.
         entry[..32].fill(0x5A);
         entry[32..40].copy_from_slice(&start.to_le_bytes());
         entry[40..48].copy_from_slice(&(start + len - 1).to_le_bytes());
@@ -61,7 +61,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc32_from(!0, bytes)
 }
 
-/// The same from another beginning on, and not inverted.
+/// Continues a CRC-32 from `seed`, without the final inversion.
 pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     let mut crc = seed;
     for byte in bytes {
@@ -73,7 +73,7 @@ pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     crc
 }
 
-/// The first 8 KiB of a member of an array of Linux's md, version 1.2, whose contents lie at a place.
+/// The first 8 KiB of a member of a Linux md array (metadata version 1.2) whose data are in this range.
 fn md_member((start, len): SectorRange, level: i32) -> Vec<u8> {
     const ROLES: u32 = 129;
     let mut superblock = vec![0; 4096];
@@ -94,7 +94,7 @@ fn md_member((start, len): SectorRange, level: i32) -> Vec<u8> {
     [vec![0; 4096], superblock].concat()
 }
 
-/// The pieces of a device with this beginning and images of file systems from these sectors on.
+/// The pieces of a device with this partition table, and with images of file systems from these sectors on.
 fn disk(table: &[u8], parts: &[(u64, &Path)]) -> Pieces {
     let mut table = table.to_vec();
     table.resize(table.len().next_multiple_of(PIECE_BYTES), 0);
@@ -106,7 +106,7 @@ fn disk(table: &[u8], parts: &[(u64, &Path)]) -> Pieces {
     pieces
 }
 
-/// What a store has in a partition, as a file of its own.
+/// Extracts a partition of a store into a file.
 fn extract(store: &mut dyn Store, start: u64, like: &Path) -> PathBuf {
     let (whole, part) = (like.with_extension("whole"), like.with_extension("part"));
     export(store, &whole);
@@ -158,7 +158,7 @@ fn mirrors_of_md_are_understood_and_other_arrays_are_not() {
     assert!(statistics.generated_bytes > image.data_bytes / 2, "{statistics:?}");
     let reason = "an array that is no mirror (level 0)";
     is_kept_whole(disk(&md_member(place, 0), &[(start, &image.path)]), capacity_bytes, reason);
-    // A superblock that is not whole is nothing.
+    // A damaged superblock is ignored.
     let mut damaged = md_member(place, 0);
     damaged[4096 + 80] ^= 1;
     is_kept_whole(disk(&damaged, &[(start, &image.path)]), capacity_bytes, "no file system that is known");

@@ -1,4 +1,4 @@
-//! Images that are written to a squashing store piece by piece.
+//! Writes images to a squashing store piece by piece.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,10 +8,10 @@ use chronodisk_sim::RandomStream;
 use chronodisk_squash::{ContentKind, SquashOptions, SquashStore};
 use chronodisk_store::Store;
 
-/// Unit in which an image's contents are taken apart.
+/// Size of a piece of an image.
 pub const PIECE_BYTES: usize = 4096;
 
-/// Pieces of an image: where, and what.
+/// Pieces of an image: offset and bytes.
 pub type Pieces = Vec<(u64, Vec<u8>)>;
 
 /// The parts of an image that are not zero, in order.
@@ -30,7 +30,7 @@ pub fn pieces_of(path: &Path) -> Pieces {
     pieces
 }
 
-/// In which order pieces are written.
+/// Order in which pieces are written.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
     Ascending,
@@ -42,7 +42,7 @@ pub enum Order {
 impl Order {
     pub const ALL: [Order; 4] = [Order::Ascending, Order::Descending, Order::Shuffled, Order::SuperblockLast];
 
-    /// The order in which the layout of this index is written; in `make test-long`, the first one in all of them.
+    /// The orders in which layout `index` is written: one, or all for the first layout in `make test-long`.
     pub fn of_layout(index: usize) -> &'static [Order] {
         let order = index % Order::ALL.len();
         if long() && index == 0 { &Order::ALL } else { &Order::ALL[order..=order] }
@@ -54,18 +54,18 @@ pub fn orders_of_parts() -> &'static [Order] {
     if long() { &Order::ALL } else { &[Order::Shuffled, Order::SuperblockLast] }
 }
 
-/// Whether tests take their long forms, as `make test-long` asks.
+/// Whether tests run in their long form, as in `make test-long`.
 pub fn long() -> bool {
     std::env::var_os("CHRONODISK_LONG").is_some()
 }
 
-/// A squashing store that pieces were written to.
+/// A squashing store after these pieces were written to it.
 pub fn replay(pieces: Pieces, capacity_bytes: u64, order: Order, seed: u64) -> SquashStore {
     let options = SquashOptions { content: ContentKind::Random, ..SquashOptions::default() };
     replay_with(&options, pieces, capacity_bytes, order, seed)
 }
 
-/// The same with other options.
+/// As [`replay`], with other options.
 pub fn replay_with(
     options: &SquashOptions,
     mut pieces: Pieces,
@@ -87,7 +87,7 @@ pub fn replay_with(
     let mut store = SquashStore::in_memory(capacity_bytes, capacity_bytes, options);
     for (index, (offset_bytes, bytes)) in pieces.iter().enumerate() {
         store.write(*offset_bytes, bytes).unwrap();
-        // A flush now and then may settle what is known so far.
+        // An occasional flush may classify waiting blocks.
         if index % 400 == 399 {
             store.flush().unwrap();
         }
@@ -96,7 +96,7 @@ pub fn replay_with(
     store
 }
 
-/// Everything was kept, and why was said.
+/// Asserts that every block was kept, and that a notice gives the reason.
 pub fn is_kept_whole(pieces: Pieces, capacity_bytes: u64, reason: &str) {
     let mut store = replay(pieces.clone(), capacity_bytes, Order::Ascending, 1);
     assert!(store.notices().iter().any(|notice| notice.contains(reason)), "{reason}: {:?}", store.notices());

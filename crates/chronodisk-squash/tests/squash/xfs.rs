@@ -1,5 +1,5 @@
-//! File systems made by xfsprogs, replayed into a squashing store in varied orders: all metadata are there, as
-//! xfsprogs read them, and the data are not.
+//! File systems made by xfsprogs, replayed into a squashing store in varied orders. xfsprogs read all metadata back,
+//! and the data are dropped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -40,9 +40,9 @@ fn metadata_survive_whatever_the_order() {
     }
 }
 
-/// What an image has where a file lies, as xfs_db says.
+/// The bytes of an image at the extents of a file, according to xfs_db.
 fn contents(image: &Path, file: &str) -> Vec<u8> {
-    // Numbers of blocks are those of `fsblock`; one at a time is turned into the device's sectors.
+    // xfs_db numbers blocks as `fsblock`; the second command turns each number into the device's sectors.
     let ask = |commands: &[&str]| {
         let flags: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
         let asked = tool("xfs_db", &[&["-r"], &flags[..], &[image.to_str().unwrap()]].concat());
@@ -112,7 +112,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
         let image = xfs_image::make(layout);
         let pieces = pieces_of(&image.path);
         for order in Order::of_layout(index) {
-            // Contents are dropped when they come, or wait for names.
+            // Contents are dropped when they are written, or, with a rule that keeps files, wait for names.
             for also_kept in [false, true] {
                 let what = format!("{name} {order:?} {also_kept}");
                 let names = also_kept.then(|| kept.clone()).into_iter().chain(names.clone()).collect();

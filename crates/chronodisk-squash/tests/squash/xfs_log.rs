@@ -1,4 +1,4 @@
-//! The log of XFS, as a kernel wrote it and as it can't be: what is committed decides what waits.
+//! The log of XFS, as written by a kernel and with impossible contents: committed changes decide about waiting blocks.
 
 use chronodisk_squash::{Class, SquashOptions, SquashStatistics, SquashStore};
 use chronodisk_store::Store;
@@ -10,11 +10,11 @@ const CAPACITY_BYTES: u64 = 300 << 20;
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: usize = 512;
 const LOG_AT_BYTES: u64 = 38_406 * BLOCK_BYTES;
-/// The record that mkfs writes, which says that all is at rest.
+/// Sectors of the unmount record that mkfs writes, which marks a clean log.
 const UNMOUNT_SECTORS: usize = 2;
-/// Blocks that files of the fixture have, and some between.
+/// Blocks of the fixture's files, and some blocks between them.
 const CONTENTS: std::ops::Range<u64> = 10..131;
-/// One of `b.db`, 40 of `tree.db`, three of `renamed.db`.
+/// One block of `b.db`, 40 of `tree.db`, three of `renamed.db`.
 const KEPT_BLOCKS: u64 = 44;
 
 const FIXTURE: &[u8] = include_bytes!("../logs/xfs");
@@ -23,7 +23,7 @@ fn log() -> &'static [u8] {
     &FIXTURE[SECTOR_BYTES..]
 }
 
-/// A store with the file system's superblock and its log as mkfs left it, in which `*.db` are kept.
+/// A store with the file system's superblock and its empty log, and with a rule that keeps `*.db`.
 fn store(rule: &str) -> SquashStore {
     let options = SquashOptions { names: vec![rule.parse().unwrap()], ..SquashOptions::default() };
     let mut store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options);
@@ -32,14 +32,14 @@ fn store(rule: &str) -> SquashStore {
     store
 }
 
-/// Where records begin, counted in sectors of the log.
+/// First sectors of the log's records.
 fn records() -> Vec<usize> {
     let is_record = |sector: &[u8]| sector[..4] == [0xFE, 0xED, 0xBA, 0xBE] && sector[40..44] != [0; 4];
     let sectors = log().chunks_exact(SECTOR_BYTES).enumerate();
     sectors.filter(|(_, sector)| is_record(sector)).map(|(index, _)| index).skip(1).collect()
 }
 
-/// Records from one to another, and what follows the last one.
+/// Writes records `from` to `to`, with the sectors behind the last one.
 fn write_records(store: &mut SquashStore, from: usize, to: usize) {
     let records = records();
     let end = log().len() / SECTOR_BYTES;
@@ -61,7 +61,7 @@ fn raw_bytes(statistics: &SquashStatistics) -> u64 {
 #[test]
 fn what_is_committed_is_kept_and_the_rest_is_not_spilled() {
     let mut store = store("*.db=keep");
-    // The first record of a mount says that no tool is at work.
+    // The first record of a mount shows that no tool is at work.
     write_records(&mut store, 0, 1);
     write_contents(&mut store);
     store.flush().unwrap();
@@ -73,7 +73,7 @@ fn what_is_committed_is_kept_and_the_rest_is_not_spilled() {
     assert_eq!((after.spilled_bytes, after.late_bytes), (0, 0), "{after:?}");
     assert_eq!(raw_bytes(&after), KEPT_BLOCKS * BLOCK_BYTES, "{after:?}");
     assert!(after.commits >= 5, "{after:?}");
-    // What is written to a kept file's block is kept at once.
+    // A write to a kept file's block is kept at once.
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     store.write(128 * BLOCK_BYTES, &vec![7; BLOCK_BYTES as usize]).unwrap();
     let waiting_bytes = store.squash_statistics().waiting_bytes;
@@ -107,7 +107,7 @@ fn a_record_that_is_missing_or_damaged_ends_the_following() {
         let statistics = store.squash_statistics();
         let waiting = CONTENTS.end - CONTENTS.start - 1;
         assert_eq!(statistics.spilled_bytes, waiting * BLOCK_BYTES, "{statistics:?}");
-        // It comes, and all that was missed is known.
+        // The missing record arrives, and with it all missed changes.
         write_records(&mut store, 1, 2);
         store.flush().unwrap();
         assert_eq!(raw_bytes(&store.squash_statistics()), KEPT_BLOCKS * BLOCK_BYTES);
@@ -137,7 +137,7 @@ fn a_store_that_is_opened_again_reads_the_log_first() {
     store.close().unwrap();
     drop(store);
     let mut store = SquashStore::open(&path, CAPACITY_BYTES, &options).unwrap();
-    // Nothing is at its place, and yet it is known whose these are.
+    // No inode is at its place yet, but the log names the blocks' files.
     write_contents(&mut store);
     let statistics = store.squash_statistics();
     assert_eq!(raw_bytes(&statistics), KEPT_BLOCKS * BLOCK_BYTES, "{statistics:?}");
@@ -145,7 +145,7 @@ fn a_store_that_is_opened_again_reads_the_log_first() {
     assert_eq!(store.squash_statistics().spilled_bytes, 0);
 }
 
-/// A record that begins at a sector, with the right checksum.
+/// A record at a sector, with a correct checksum.
 fn record(sector: usize, operations: u32, payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();
     payload.resize(payload.len().next_multiple_of(SECTOR_BYTES).max(SECTOR_BYTES), 0);
@@ -167,7 +167,7 @@ fn record(sector: usize, operations: u32, payload: &[u8]) -> Vec<u8> {
     [header, payload].concat()
 }
 
-/// An operation: to which of a few transactions it belongs, its flags, and its bytes.
+/// An operation: one of a few transactions, flags, and bytes.
 fn operation() -> impl Strategy<Value = Vec<u8>> {
     let kinds = [0x1236u16, 0x123B, 0x123C, 0x123F, 0x1244, 0x1245, 0x1248, 0x1249, 0x1300];
     let region = (prop::sample::select(kinds.to_vec()), 0..4u16, prop::collection::vec(0..4u8, 0..64))
@@ -207,8 +207,8 @@ proptest! {
         store.close().unwrap();
     }
 
-    /// Of a file that is to be kept no byte is lost, however the log is damaged: what is not kept by its name is
-    /// spilled, or its commit counts for nobody.
+    /// However the log is damaged, no byte of a file to be kept is lost: either its name keeps it, or its block is
+    /// spilled, or its commit is ignored.
     #[test]
     fn a_damaged_log_loses_nothing_that_counts(at in 0..56_832usize, bit in 0..8u8) {
         let mut store = store("*.db=keep");
@@ -220,7 +220,7 @@ proptest! {
         store.flush().unwrap();
         let statistics = store.squash_statistics();
         prop_assert_eq!(statistics.late_bytes, 0);
-        // All is known, or nothing is dropped.
+        // Either all commits are known, or no block is dropped.
         let all = (CONTENTS.end - CONTENTS.start) * BLOCK_BYTES;
         prop_assert!(
             raw_bytes(&statistics) == KEPT_BLOCKS * BLOCK_BYTES

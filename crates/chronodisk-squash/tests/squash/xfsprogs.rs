@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use super::e2fsprogs::program;
 
-/// False, with a word about it, where the programs are missing.
+/// Whether the programs are installed; prints a line if not.
 pub fn xfsprogs_are_here() -> bool {
     let here = ["mkfs.xfs", "xfs_metadump", "xfs_repair"].iter().all(|name| program(name).is_some());
     if !here {
@@ -15,7 +15,7 @@ pub fn xfsprogs_are_here() -> bool {
     here
 }
 
-/// Runs one of them.
+/// Runs a program of xfsprogs.
 pub fn tool(name: &str, arguments: &[&str]) -> Output {
     Command::new(program(name).unwrap()).args(arguments).output().unwrap()
 }
@@ -30,9 +30,9 @@ fn metadata_of(image: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What xfs_repair says, without repairing, by its words in alphabetical order, and its status. Without the threads
-/// that read ahead (`-P`), which speak within the lines of others; and without the addresses in its own code that it
-/// tells, which are others in each run.
+/// Status of an `xfs_repair` without repair, and the words of its output in alphabetical order. Prefetch threads are
+/// off (`-P`), because they print into the middle of other lines. Addresses of its own code are removed, because they
+/// differ in each run.
 fn verdict(image: &Path) -> (Option<i32>, Vec<String>) {
     let checked = tool("xfs_repair", &["-P", "-n", image.to_str().unwrap()]);
     let text = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
@@ -42,17 +42,17 @@ fn verdict(image: &Path) -> (Option<i32>, Vec<String>) {
     (checked.status.code(), words)
 }
 
-/// Whether a word is a place in a program on a 64-bit processor; those on the images are shorter.
+/// Whether a word is a code address of a 64-bit processor; addresses in these images are shorter.
 fn is_address(word: &str) -> bool {
     let digits = word.trim_end_matches([',', '.']).strip_prefix("0x").unwrap_or_default();
     digits.len() > 10 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Threads of xfs_repair that check groups at once still speak within each other's words, so it is asked so often at
-/// most until it says the same of both.
+/// Most calls of xfs_repair until both images give the same output. Its threads that check allocation groups in
+/// parallel may print into each other's words.
 const ASKED_MAX: u32 = 10;
 
-/// xfs_repair says the same of two images.
+/// xfs_repair gives the same output for two images.
 pub fn compare_verdicts(full: &Path, squashed: &Path, what: &str) {
     let mut verdicts = (verdict(full), verdict(squashed));
     for _ in 1..ASKED_MAX {
@@ -64,7 +64,7 @@ pub fn compare_verdicts(full: &Path, squashed: &Path, what: &str) {
     assert_eq!(verdicts.0, verdicts.1, "{what}");
 }
 
-/// xfs_repair says the same of two images, and all their metadata and logs are equal.
+/// xfs_repair gives the same output for two images, and all their metadata and logs are equal.
 pub fn compare_files(full: &Path, squashed: &Path, what: &str) {
     compare_verdicts(full, squashed, what);
     assert!(metadata_of(full) == metadata_of(squashed), "{what}: the metadata differ");
