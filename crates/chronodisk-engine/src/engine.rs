@@ -56,22 +56,22 @@ pub struct DeviceIndex(pub u16);
 /// State of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// They have moved; the store took this long by the host's clock.
+    /// They have moved. The store took this long by the host's clock.
     Moved {
         /// Host time.
         took: Nanos,
     },
-    /// They could not be moved: the request takes its time and then ends as a media error.
+    /// They could not be moved: the request takes its usual time and then ends as a media error.
     Failed {
         /// Host time.
         took: Nanos,
     },
-    /// They still move: the completion waits for [`Engine::store_done`].
+    /// They are still moving: the completion waits for [`Engine::store_done`].
     Moving,
 }
 
 impl Transfer {
-    /// Bytes that moved in no time: requests without bytes, or unmeasured stores.
+    /// Bytes that moved in no time: requests without bytes, or stores whose time is not measured.
     pub const MOVED: Transfer = Transfer::Moved { took: Nanos::ZERO };
 }
 
@@ -80,9 +80,9 @@ impl Transfer {
 pub struct Due {
     /// The device.
     pub device: DeviceIndex,
-    /// The request, as its front end named it.
+    /// The request's id, as set by its front end.
     pub id: RequestId,
-    /// How it ended.
+    /// Status of the completion.
     pub status: Status,
     /// The instant at which the host should have seen it.
     pub due: Nanos,
@@ -95,7 +95,7 @@ pub struct Due {
 pub struct EngineStatistics {
     /// Requests that arrived.
     pub arrivals: u64,
-    /// Arrivals that came with an instant before the model's present one, and were moved to it.
+    /// Arrivals whose instant was before the model's present one, and which were moved to it.
     pub clamped_arrivals: u64,
     /// The largest such move.
     pub clamp_max: Nanos,
@@ -131,11 +131,11 @@ impl Engine {
         self.host = Some(host);
     }
 
-    /// Makes every call into a model take longer by the host's clock, for experiments on slow
-    /// models: uniformly between the bounds, both included, from a random stream of `seed`.
+    /// Makes every call into a model take longer by the host's clock, for experiments on slow models: by a random time
+    /// from `delay`, from a random stream of `seed`.
     ///
     /// # Panics
-    /// If the bounds are in the wrong order, or if a delay is asked for and no host clock was set.
+    /// If the bounds are in the wrong order, or if `delay` is not zero and no host clock was set.
     pub fn set_model_delay(&mut self, delay: RangeInclusive<Nanos>, seed: u64) {
         let (min, max) = delay.into_inner();
         assert!(min <= max, "a model delay from {min} to {max} has no values");
@@ -152,7 +152,7 @@ impl Engine {
         self.attach_port(ModelPort::Local(model))
     }
 
-    /// Adds a device whose model may be elsewhere.
+    /// Adds a device whose model may be remote.
     ///
     /// # Panics
     /// As [`attach`](Self::attach) does.
@@ -187,7 +187,7 @@ impl Engine {
         &self.devices[usize::from(device.0)].port
     }
 
-    /// Asks the models that are elsewhere for their statistics, so that [`port`](Self::port) knows them.
+    /// Fetches the statistics of remote models, for [`port`](Self::port).
     pub fn fetch_statistics(&mut self) {
         for device in &mut self.devices {
             if let ModelPort::Remote(model) = &mut device.port
@@ -204,8 +204,8 @@ impl Engine {
         self.devices.len()
     }
 
-    /// A request reaches a device at `at`, or at the model's present instant if that is later,
-    /// after everything already due there; the effective instant is logged and returned.
+    /// Passes a request to a device at `at`, or at the model's present instant if that is later, after all events due
+    /// there. The effective instant is logged and returned.
     ///
     /// # Panics
     /// If there is no such device, if the request's id is outstanding there, if its range leaves
@@ -240,11 +240,11 @@ impl Engine {
         effective
     }
 
-    /// The bytes of a request that arrived with [`Transfer::Moving`] have moved, or failed to, at
-    /// `at`; its completion leaves at the later of due and this.
+    /// Notes that the bytes of a request that arrived with [`Transfer::Moving`] have moved, or failed to move, at `at`.
+    /// Its completion leaves at its due time or at `at`, whichever is later.
     ///
     /// # Panics
-    /// If no such request waits for its bytes, or if `bytes` says that they still move.
+    /// If no such request waits for its bytes, or if `bytes` is [`Transfer::Moving`].
     pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RequestId, bytes: Transfer) {
         assert!(bytes != Transfer::Moving, "bytes that still move are not done");
         let in_flight = self.devices[usize::from(device.0)]
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Runs the models to `now`, a present that all their guests and clients have reached.
+    /// Runs the models to `now`, an instant that all their guests and clients have reached.
     ///
     /// # Panics
     /// If a model breaks its contract.
@@ -288,12 +288,11 @@ impl Engine {
         reached
     }
 
-    /// Runs the models to the first instant at which a completion can leave, or to `limit` (at
-    /// most; a model may be left behind it), and tells that instant if there is one. Nothing may
-    /// arrive before what it returns, or before `limit` if it returns nothing; no model goes
-    /// further than that.
+    /// Runs the models to the first instant at which a completion can leave, or at most to `limit`, and returns that
+    /// instant if there is one. A model may stay behind it, but none goes further. No request may arrive before the
+    /// returned instant, or before `limit` if there is none.
     ///
-    /// Does not wait for requests that only lack their bytes.
+    /// Does not wait for requests that lack only their bytes.
     ///
     /// # Panics
     /// If a model breaks its contract.
@@ -304,7 +303,8 @@ impl Engine {
             }
             let queued = self.next_queued();
             let bound = self.first_possible_completion();
-            // Completions of one instant leave together, so a model that can still complete something there is heard.
+            // Completions of one instant leave together, so each model that may complete a request there must run
+            // first.
             if let Some(queued) = queued
                 && bound.is_none_or(|bound| bound > queued)
             {
@@ -313,7 +313,7 @@ impl Engine {
             let bound = bound.filter(|bound| *bound <= limit)?;
             let mut busy = (0..self.devices.len()).filter(|index| self.devices[*index].port.outstanding() > 0);
             match (busy.next(), busy.next()) {
-                // A model on its own stops by itself at its first completion.
+                // A single model stops by itself at its first completion.
                 (Some(only), None) if queued.is_none() => self.step_device(only, limit),
                 _ => self.time(bound),
             }
@@ -339,13 +339,13 @@ impl Engine {
         }
     }
 
-    /// A completion that was taken was seen at `at`, and the host had taken the CPU away while it was due
-    /// if `stolen`. Tells by how much it was early.
+    /// Notes that a completion taken earlier was seen at `at`, and whether the host had taken the CPU away while it was
+    /// due (`stolen`). Returns by how much it was early.
     ///
-    /// Nothing is noted if the record was moved out of the log meanwhile.
+    /// Does nothing if the record has been moved out of the log.
     ///
     /// # Panics
-    /// If no request of that order was taken.
+    /// If no request of this order was taken.
     pub fn seen(&mut self, order: u64, at: Nanos, stolen: bool) -> Nanos {
         let Some(record) = self.log.get_mut(order) else { return Nanos::ZERO };
         assert!(record.is_completed(), "request {order} was not taken");
@@ -355,10 +355,10 @@ impl Engine {
         record.earliness()
     }
 
-    /// No completion can leave before this if nothing arrives and no bytes finish moving: may be
-    /// early, never late. `None` if nothing can leave at all.
+    /// No completion can leave before this instant if no request arrives and no bytes finish moving. May be too early,
+    /// never too late. `None` if no completion can leave at all.
     ///
-    /// Repeating [`time`](Self::time) to it and asking again always makes progress. Of a model that is elsewhere it is
+    /// Repeating [`time`](Self::time) to this instant and asking again always makes progress. For a remote model, it is
     /// as late as possible only after [`settle`](Self::settle).
     #[must_use]
     pub fn completion_bound(&self) -> Option<Nanos> {
@@ -374,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// Requests that arrived and were not taken as completed yet, over all devices.
+    /// Requests that have arrived and whose completions were not taken yet, over all devices.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.devices.iter().map(|device| device.in_flight.len()).sum()
@@ -417,7 +417,7 @@ impl Engine {
         self.devices.iter().filter_map(|device| device.port.first_possible_completion()).min()
     }
 
-    /// Runs one model to `until` if something is outstanding there; one without is caught up at its next arrival.
+    /// Runs one model to `until` if it has outstanding requests. An idle model catches up at its next arrival.
     fn run_device(&mut self, index: usize, until: Nanos) {
         let port = &self.devices[index].port;
         let nothing_to_do = self.fault.is_some()
@@ -504,8 +504,8 @@ impl Default for Engine {
     }
 }
 
-/// Events without a completion after which a model is taken to be broken: the longest honest
-/// chain seen, a garbage collection between two completions, has thousands.
+/// Events without a completion after which a model counts as broken. The longest legitimate chain seen, a garbage
+/// collection between two completions, has thousands.
 const ROUNDS_MAX: u64 = 100_000_000;
 
 struct ModelDelay {
@@ -516,7 +516,7 @@ struct ModelDelay {
 
 impl ModelDelay {
     fn draw(&mut self) -> Nanos {
-        // Saturated, the largest span lacks one value in 2⁶⁴.
+        // Saturated: the largest span lacks one of 2⁶⁴ values.
         let values = (self.max - self.min).as_nanos().saturating_add(1);
         self.min + Nanos::from_nanos(self.random.below(values))
     }
@@ -524,14 +524,14 @@ impl ModelDelay {
 
 struct Device {
     port: ModelPort,
-    /// Only ever looked up by id, never iterated.
+    /// Looked up by id only, never iterated.
     in_flight: HashMap<RequestId, InFlight, BuildHasherDefault<IdHasher>>,
-    /// Host time of calls that completed nothing yet; goes to the next request that completes.
+    /// Host time of calls without a completion so far; charged to the next request that completes.
     unspent_model_time: Nanos,
 }
 
-/// Spreads ids, which a front end chooses and no client, by a multiplication (Knuth, The Art of
-/// Computer Programming, volume 3, section 6.4): a lookup is on the path of every request.
+/// Spreads ids by a multiplication (Knuth, The Art of Computer Programming, volume 3, section 6.4), since each request
+/// needs a lookup. Front ends choose the ids, not clients, so collisions can't be provoked.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -553,12 +553,12 @@ impl Hasher for IdHasher {
 
 struct InFlight {
     order: u64,
-    /// When the bytes had moved; `None` while they move.
+    /// Instant at which the bytes had moved; `None` while they move.
     store_done: Option<Nanos>,
     model_done: bool,
 }
 
-/// In the due queue; ordered by its fields as they stand here, and no two have equal sequences.
+/// An entry of the due queue. Its order is that of its fields as declared; sequences are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     ready: Nanos,
@@ -574,7 +574,7 @@ fn note_fault(fault: &mut Option<ModelFault>, result: Result<(), ModelFault>) {
     }
 }
 
-/// Logs the state of the bytes. Returns the instant at which they were done, if they are.
+/// Logs the state of the bytes. Returns the instant at which they had moved, if they have.
 fn note_bytes(record: &mut RequestRecord, bytes: Transfer, at: Nanos) -> Option<Nanos> {
     let (took, failed) = match bytes {
         Transfer::Moved { took } => (took, false),

@@ -1,25 +1,24 @@
-//! The engine stands between the device models, which are pure, and the clocks, which are not.
+//! The engine connects the device models, which are pure, with the clocks, which are not.
 //!
-//! - [`Engine`] is the sans-I/O core: arrivals and instants go in, completions come out. It keeps
-//!   one due queue over all devices of a run and logs every request.
-//! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for
-//!   us and jumps when the guest idles.
-//! - [`RealClock`] drives it by the host's time, which waits for nobody.
-//! - [`Shadow`] shows a model what a real device gets, and keeps both their answers.
-//! - [`state_file`] makes devices that go on from a saved state.
+//! - [`Engine`] is the sans-I/O core: arrivals and instants go in, completions come out. It keeps one due queue over
+//!   all devices of a run and logs every request.
+//! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for the emulator and
+//!   jumps while the guest is idle.
+//! - [`RealClock`] drives it by the host's time.
+//! - [`Shadow`] passes a real device's requests to a model as well, and keeps the completions of both.
+//! - [`state_file`] makes devices that continue from a saved state.
 //! - [`sim`] drives a model from event to event, with no clock at all.
-//! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
-//!   give the same completions under every clock.
-//! - [`dilation`] says from what a program did how long it would have taken on a faster device.
-//! - [`ending`] is the rule by which commands end programs that a signal asks to end.
-//! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
-//!   workload.
+//! - [`verify`] replays a log's arrivals in `sim` and compares the completions: equal arrivals give equal completions
+//!   under every clock.
+//! - [`dilation`] predicts a program's running time on a faster device from a run on the slower one.
+//! - [`ending`] is the rule by which commands end programs after a signal.
+//! - [`twin`] replays a log's think times with punctual completions, to show the effect of lateness on the workload.
 //!
 //! A [`ModelPort`] is a model in this process or a remote one. [`protocol`] connects the two sides: [`remote`] is the
 //! client, and [`emulator`] the server.
 //!
-//! What is deliberately absent: bytes (the front end moves them through a store and tells the
-//! engine when that is done). Only [`listen`], [`remote`] and [`emulator`] know of sockets and threads.
+//! Bytes are deliberately absent: the front end moves them through a store and tells the engine when they have moved.
+//! Only [`listen`], [`remote`] and [`emulator`] use sockets and threads.
 #![deny(unsafe_code)]
 
 pub mod dilation;

@@ -10,13 +10,13 @@ use crate::step::{LATEST_ARRIVAL, checked_advance, fits, step_to_completion};
 /// Replays the arrivals of `records` in simulation, each device's into its own model, and compares due times and
 /// statuses: equal arrivals must give equal completions under any clock.
 ///
-/// `models` are fresh, in the initial state of the run, one per device. A request without a due time in the log (the
-/// run ended before) must not complete by `end`, the instant to which the run's models were advanced. Without `end` it
-/// is not compared.
+/// `models` are fresh, in the initial state of the run, one per device. A request without a due time in the log was
+/// outstanding when the run ended: it must not complete by `end`, the instant to which the run's models were advanced.
+/// Without `end`, such a request is not compared.
 ///
 /// # Errors
-/// If the log can't be of these devices: an unknown device, a request outside the device, an order that is not counted
-/// from 0, arrivals that step back or are beyond 18 years, a completion before its arrival.
+/// If the log does not fit the devices: an unknown device, a request outside the device, orders that do not count from
+/// 0, arrivals that step back or are beyond 18 years, a completion before its arrival.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -30,8 +30,8 @@ pub fn verify(
     Ok(verifier.finish())
 }
 
-/// Does what [`verify`](verify()) does record by record, so that memory depends on what is outstanding and not on how
-/// long the log is.
+/// Verifies record by record, as [`verify`](verify()) does for a whole log, so that memory grows with the outstanding
+/// requests and not with the length of the log.
 pub struct Verifier<'a> {
     models: &'a mut [Box<dyn DeviceModel>],
     end: Option<Nanos>,
@@ -44,8 +44,8 @@ pub struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// Of fresh models and the end of the run, as for [`verify`](verify()). At most so many requests may be
-    /// outstanding.
+    /// Compares with fresh models and the end of the run, as [`verify`](verify()) does. At most `outstanding_max`
+    /// requests may be outstanding.
     #[must_use]
     pub fn new(models: &'a mut [Box<dyn DeviceModel>], end: Option<Nanos>, outstanding_max: usize) -> Self {
         let checker = Checker::new(models);
@@ -131,12 +131,12 @@ impl<'a> Verifier<'a> {
 pub struct Verification {
     /// Requests compared.
     pub compared: u64,
-    /// Requests that had not completed when the run ended, and could not be compared for want of
-    /// the instant of that end.
+    /// Requests that were outstanding when the run ended, and could not be compared because the instant of that end is
+    /// unknown.
     pub not_compared: u64,
-    /// Requests that came out differently.
+    /// Requests whose completions differ.
     pub differences: u64,
-    /// The first of them in order of arrival.
+    /// The first difference in order of arrival.
     pub first_difference: Option<Difference>,
 }
 
@@ -148,18 +148,18 @@ impl Verification {
     }
 }
 
-/// A request that a replay completes otherwise than its log says.
+/// A request whose completion in the replay differs from its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Order of arrival.
     pub order: u64,
     /// Device of the run.
     pub device: u16,
-    /// Instant of arrival.
+    /// Logged due time; `None` if the run ended before.
     pub arrival: Nanos,
-    /// Due as logged; `None` if the run ended before.
+    /// Due time in the replay.
     pub logged_due: Option<Nanos>,
-    /// Due in the replay.
+    /// Logged status.
     pub replayed_due: Nanos,
     /// Status as logged.
     pub logged_status: Status,
@@ -187,7 +187,7 @@ impl std::fmt::Display for Difference {
 /// Why a log can't be replayed on these devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// There are fewer models.
+    /// A record names a device beyond the models.
     #[error("record {index} is of device {device}, but the run has {devices} device(s)")]
     UnknownDevice {
         /// Index of the record.
@@ -197,7 +197,7 @@ pub enum VerifyError {
         /// Number of models given.
         devices: usize,
     },
-    /// The range does not lie inside the device.
+    /// The request's range exceeds the device.
     #[error(
         "record {index}: {sectors} sectors at sector {lba} do not fit into the device's {capacity_sectors} sectors"
     )]
@@ -219,7 +219,7 @@ pub enum VerifyError {
         /// Its order.
         order: u64,
     },
-    /// An arrival on a device before an earlier one on the same device, or before the model's start.
+    /// An arrival before an earlier one on the same device, or before the start of its model.
     #[error("record {index} arrives at {} ns, before {} ns, where its device already was", .arrival.as_nanos(), .previous.as_nanos())]
     ArrivalStepsBack {
         /// Index of the record.
@@ -237,13 +237,13 @@ pub enum VerifyError {
         /// The most that may be outstanding.
         most: usize,
     },
-    /// An arrival beyond 18 years, half of what the finest clock of a model holds.
+    /// An arrival beyond 18 years, half of the range of a model's finest clock.
     #[error("record {index} arrives after more than 18 years")]
     BeyondTime {
         /// Index of the record.
         index: usize,
     },
-    /// A due time or a completion at or before the arrival, or a completion without a due time.
+    /// A due time or a completion not after the arrival, or a completion without a due time.
     #[error("record {index}: arrival at {} ns, due at {} ns and completion at {} ns are not in order", .arrival.as_nanos(), .due.as_nanos(), .completed.as_nanos())]
     InstantsOutOfOrder {
         /// Index of the record.
@@ -262,9 +262,9 @@ fn expected_status(record: &RequestRecord, replayed: Status) -> Status {
     if record.store_failed { Status::MediaError } else { replayed }
 }
 
-/// Checks that records can be replayed on models at all; they may come from a file.
+/// Checks that records fit the models at all, since they may come from a file.
 struct Checker {
-    /// The last arrival on each device, or its model's start.
+    /// The last arrival on each device, or the start of its model.
     previous: Vec<Nanos>,
     index: usize,
 }

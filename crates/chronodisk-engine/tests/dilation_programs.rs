@@ -1,5 +1,5 @@
-//! The rule of `dilation` on synthetic programs in a world without noise: what is predicted for a faster device, beside
-//! how long the same program takes on it.
+//! The rule of `dilation` on synthetic programs in a world without noise: the prediction for a faster device, compared
+//! with the running time of the same program on it.
 
 #[path = "dilation_programs/world.rs"]
 mod world;
@@ -10,7 +10,7 @@ use world::{Device, Step, World, followed, truth};
 
 const MICRO: f64 = 1e3;
 
-/// Exponentially distributed with this mean.
+/// A sample of the exponential distribution with this mean.
 fn exponential(stream: &mut RandomStream, mean: f64) -> f64 {
     let uniform = (stream.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
     -uniform.ln() * mean
@@ -26,7 +26,7 @@ fn reader(stream: &mut RandomStream, count: usize, compute: f64) -> Vec<Step> {
     (0..count).flat_map(|_| [Step::Compute(exponential(stream, compute)), Step::Read(4_096.0)]).collect()
 }
 
-/// One whose reads are begun some ahead.
+/// A thread that computes and reads, with several reads begun ahead.
 fn read_ahead(stream: &mut RandomStream, count: usize, compute: f64, bytes: f64, ahead: usize) -> Vec<Step> {
     let mut steps = vec![Step::Start(bytes); ahead];
     for number in 0..count {
@@ -43,7 +43,7 @@ fn error(predicted: Nanos, truth: f64) -> f64 {
     (predicted.as_nanos() as f64 / truth - 1.0) * 100.0
 }
 
-/// The prediction for a program that is frozen where the rule says so, beside the truth in nanoseconds.
+/// The prediction for a program that is frozen by the rule, and its true running time in nanoseconds.
 fn predict(speedup: f64, device: Device, program: &[Vec<Step>]) -> (Prediction, f64) {
     let truth_ns = truth(World::default(), program, device, speedup);
     (followed(World::default(), program, device, options(speedup, true)).1, truth_ns)
@@ -53,7 +53,7 @@ const fn parallel(latency_us: f64, channels: usize, hiccup_every: usize) -> Devi
     Device { latency: latency_us * MICRO, rate: 0.0, channels, hiccup_every }
 }
 
-/// The larger of both estimates' errors, in per cent.
+/// The larger error of the two estimates, in per cent.
 fn worst((prediction, truth_ns): (Prediction, f64)) -> f64 {
     error(prediction.by_debt, truth_ns).abs().max(error(prediction.by_request, truth_ns).abs())
 }
@@ -82,13 +82,13 @@ fn a_computing_thread_beside_a_reader_is_nearer_with_freezing() {
             let [by_debt, by_request] =
                 [accounted.by_debt, accounted.by_request].map(|time| error(time, truth_ns).abs());
             println!("{latency} us, {speedup} times: {frozen} %, accounted {by_debt} % and {by_request} %");
-            // What gains less is not frozen.
+            // A program whose requests gain so little is not frozen.
             if (speedup - 1.0) * latency / 4.0 < 500.0 {
                 assert!(by_debt < 7.0, "{latency} us, {speedup} times: {by_debt} %");
                 continue;
             }
             assert!(frozen < 0.5 && by_request > 5.0, "{latency} us, {speedup} times: {frozen} %, {by_request} %");
-            // Who freezes late: what was not paid before a request completed is paid beside the next one.
+            // A slow freeze: the debt that was not paid before a request completed is paid during the next one.
             let slow =
                 World { freeze_delay: 0.1 * latency * MICRO, thaw_delay: 0.1 * latency * MICRO, ..World::default() };
             let late = followed(slow, &program, device, options(speedup, true)).1;
@@ -99,7 +99,7 @@ fn a_computing_thread_beside_a_reader_is_nearer_with_freezing() {
     }
 }
 
-/// An event loop reads, and its timer ticks meanwhile.
+/// An event loop that reads while its timer ticks.
 fn event_loop(count: usize, compute: f64, bytes: f64) -> Vec<Step> {
     [Step::Compute(compute * MICRO), Step::Poll(bytes, 4e3 * MICRO)].repeat(count)
 }
@@ -115,7 +115,7 @@ fn ticks_of_an_event_loop_do_not_make_its_waits_longer() {
     }
 }
 
-/// Whether a timer is only a tick or what the program waits for depends on the program.
+/// Each program decides whether a timer is only a tick, or delays the program.
 #[test]
 fn ticks_and_sleeps_in_programs_of_all_shapes_are_told_apart() {
     let device = |channels| parallel(5e3, channels, 0);
@@ -217,7 +217,7 @@ fn the_band_holds_the_truth_for_most_programs() {
         let (speedup, device, program) = synthetic(seed);
         let (prediction, truth_ns) = predict(speedup, device, &program);
         let (low, high) = (error(prediction.low, truth_ns), error(prediction.high, truth_ns));
-        // A ten-thousandth for instants that are rounded to nanoseconds.
+        // Tolerates a ten-thousandth, because instants are rounded to nanoseconds.
         held += u64::from(low <= 0.01 && high >= -0.01);
         widths.push(high - low);
     }
@@ -234,7 +234,7 @@ fn equal_programs_give_equal_predictions() {
     assert_eq!(predict(speedup, device, &program), predict(speedup, device, &program));
 }
 
-/// A program of one to four threads of all kinds, on a device and for a factor of its own.
+/// A program of one to four threads of all kinds, with a device and a factor of its own.
 fn synthetic(seed: u64) -> (f64, Device, Vec<Vec<Step>>) {
     let mut stream = RandomStream::new(seed, "dilation", "program");
     let speedup = [1.5, 2.0, 4.0, 8.0][stream.below(4) as usize];
@@ -261,14 +261,14 @@ fn synthetic(seed: u64) -> (f64, Device, Vec<Vec<Step>>) {
     (speedup, device, program.collect())
 }
 
-/// One that sleeps between its reads.
+/// A thread that sleeps between its reads.
 fn sleeper(stream: &mut RandomStream, count: usize, compute: f64, sleep: f64) -> Vec<Step> {
     let turn =
         |_| [Step::Compute(exponential(stream, compute)), Step::Read(4_096.0), Step::Sleep(exponential(stream, sleep))];
     (0..count).flat_map(turn).collect()
 }
 
-/// One that leaves requests behind, as a writer of the page cache does, and sleeps beside them.
+/// A thread that leaves requests behind, as a writer to the page cache does, and sleeps meanwhile.
 fn buffered(stream: &mut RandomStream, count: usize, compute: f64, sleep: f64) -> Vec<Step> {
     let turn = |_| {
         [

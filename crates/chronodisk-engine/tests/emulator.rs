@@ -1,5 +1,4 @@
-//! A model elsewhere gives the same completions as the same model here: whatever the connection does, and whether it
-//! runs ahead or not.
+//! A remote model gives the same completions as a local one, regardless of connection failures and of running ahead.
 
 mod common;
 #[path = "common/elsewhere.rs"]
@@ -19,7 +18,7 @@ use common::{Capricious, request};
 use elsewhere::{Host, MakeCapricious, capricious_elsewhere};
 use proptest::prelude::*;
 
-/// A guest that computes, idles, is interrupted and submits in batches, all decided by a seed.
+/// A guest that computes, idles, is interrupted and submits in batches, as decided by a seed.
 fn run_guest(ports: Vec<ModelPort>, seed: u64, kicks: u32) -> (Vec<RequestRecord>, Vec<(String, u64)>) {
     let mut engine = Engine::new();
     let devices: Vec<DeviceIndex> = ports.into_iter().map(|port| engine.attach_port(port)).collect();
@@ -41,7 +40,7 @@ fn run_guest(ports: Vec<ModelPort>, seed: u64, kicks: u32) -> (Vec<RequestRecord
                 now = clock.idle(now, timer).resume_at.unwrap_or(now);
             }
             1 => {
-                // The guest computes until then, and is interrupted whenever something may complete.
+                // The guest computes until `until`, with an interrupt at each possible completion.
                 let until = now + Nanos::from_nanos(random.below(2_000));
                 while let Some(bound) = clock.completion_bound().filter(|bound| *bound <= until) {
                     clock.interrupted(bound);
@@ -78,7 +77,7 @@ fn counter(counters: &[(String, u64)], name: &str) -> u64 {
     counters.iter().filter(|(known, _)| known == name).map(|(_, value)| value).sum()
 }
 
-/// What must not depend on where the model is.
+/// The part of the records that must not depend on the model's place.
 fn timing(records: &[RequestRecord]) -> Vec<(u16, Nanos, Nanos, Nanos, chronodisk_sim::Status)> {
     let of = |record: &RequestRecord| (record.device, record.arrival, record.due, record.completed, record.status);
     records.iter().map(of).collect()
@@ -111,7 +110,7 @@ proptest! {
     fn broken_connections_change_nothing(seed in 0u64..1000, cut_bytes in 200u64..3000) {
         let (here, _) = run_guest(vec![Capricious::boxed(seed).into()], seed, 30);
         let mut random = RandomStream::new(seed, "test", "cuts");
-        // Long enough for a greeting, the reset and what waits, so that every connection gets on.
+        // Long enough for a greeting, the reset and the waiting commands, so that every connection makes progress.
         let cuts = move || 600 + random.below(cut_bytes) as usize;
         let remote = capricious_elsewhere(seed, true, &Host::new(), cuts);
         let (there, counters) = run_guest(vec![remote.into()], seed, 30);
@@ -122,7 +121,7 @@ proptest! {
 
 #[test]
 fn a_repeated_command_has_no_second_effect() {
-    // So short that most of what is executed has its answer cut off.
+    // So short that most executed commands lose their answers.
     let mut random = RandomStream::new(1, "test", "cuts");
     let remote = capricious_elsewhere(5, true, &Host::new(), move || 600 + random.below(150) as usize);
     let (there, counters) = run_guest(vec![remote.into()], 5, 50);
@@ -176,7 +175,7 @@ fn a_server_that_was_restarted_ends_the_run() {
     let fault = clock.engine().fault().expect("it was lost").clone();
     assert_eq!(fault.kind, FaultKind::Restarted, "{fault}");
     assert!(fault.to_string().contains("restarted"), "{fault}");
-    // Nothing hangs and nothing is believed after that.
+    // After the failure, no call hangs, and no answer is accepted.
     assert_eq!(clock.idle(clock.now(), None).due, []);
 }
 
@@ -203,7 +202,7 @@ fn bytes_elsewhere_are_kept_and_their_limits_reported() {
     assert!(beyond.to_string().contains("capacity"), "{beyond}");
 }
 
-/// Talks to a session without a client in between.
+/// A session called directly, without a client.
 struct Bare {
     session: Session,
     sequence: u64,
@@ -254,7 +253,7 @@ fn a_rollback_is_counted_once_however_many_requests_come_together() {
     let next = Command::Next { taken: at(0), safe_until: at(0) };
     let Ok(Answer::Next(NextAnswer::Completions(first))) = bare.say(next.clone()) else { panic!("a prediction") };
     assert!(first[0].at > at(10), "{first:?}");
-    // Asked again, it does not run ahead again.
+    // The repeated command does not run ahead again.
     assert_eq!(bare.say(next), Ok(Answer::Next(NextAnswer::Completions(first))));
     for id in 1..4 {
         bare.say(submit(id, 10)).unwrap();
@@ -297,7 +296,7 @@ fn numbers_out_of_order_end_the_session() {
     assert!(Bare::new().say_as(2, 2, &statistics).unwrap_err().1.contains("more answers than there can be"));
     let mut bare = Bare::new();
     bare.say(statistics.clone()).unwrap();
-    // Command 3 says that the answer to command 2 was received, so nobody can want it again.
+    // Command 3 acknowledges the answer to command 2, so a repetition of command 2 is a protocol violation.
     bare.say(statistics.clone()).unwrap();
     assert!(bare.say_as(2, 0, &statistics).unwrap_err().1.contains("was answered before"));
 }

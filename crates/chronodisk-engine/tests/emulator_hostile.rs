@@ -1,4 +1,5 @@
-//! An emulator server whose clients attack it: they are answered with an error in time, and others are served.
+//! An emulator server under attack by clients: each attack is answered with an error in time, and other clients are
+//! served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +20,7 @@ use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_sim::{Completion, Nanos, Op, Request};
 use chronodisk_store::RamStore;
 
-/// In which an attack has to be answered.
+/// Deadline for the answer to an attack.
 const IN_TIME: Duration = Duration::from_secs(2);
 
 /// A server in a thread of its own.
@@ -73,7 +74,7 @@ impl Served {
     }
 }
 
-/// A client that says whatever it is told to.
+/// A client that sends any bytes.
 struct Client {
     stream: TcpStream,
     decoder: Decoder,
@@ -86,7 +87,7 @@ impl Client {
         self.say_as(self.sequence, &command)
     }
 
-    /// The answer, or nothing if the server has cut the connection.
+    /// The answer; `None` if the server has cut the connection.
     fn say_as(&mut self, sequence: u64, command: &Command) -> Option<Answer> {
         let mut bytes = Vec::new();
         command.encode(0, sequence, &mut bytes);
@@ -155,7 +156,7 @@ fn a_request_of_a_terabyte_is_refused() {
         }
         assert_eq!(server.guest().say(submit(0, Request::new(0, op, 0, sectors))), Some(Answer::Done));
     }
-    // Nor many that are a terabyte together.
+    // Many requests of a terabyte together are refused, too.
     let mut client = server.guest();
     let sectors = (REQUEST_BYTES_MAX / 512) as u32;
     for id in 0..4 {
@@ -163,13 +164,13 @@ fn a_request_of_a_terabyte_is_refused() {
     }
     let (_, reason) = client.refusal(submit(0, Request::new(4, Op::Write, 0, sectors)));
     assert!(reason.contains("more than 1024 MiB would be outstanding"), "{reason}");
-    // The same for bytes.
+    // The same bound holds for ranges of bytes.
     let clear = |len_bytes| Command::Clear { how: Clear::Reserve, offset_bytes: 0, len_bytes };
     let (_, reason) = server.guest().refusal(clear(1 << 40));
     assert!(reason.contains("at most 256 MiB"), "{reason}");
 }
 
-/// A device of large size whose background ticks for ever, if it does.
+/// A large device with an endless background task, or without one.
 #[derive(Clone)]
 struct Idle {
     info: DeviceInfo,
@@ -196,7 +197,7 @@ impl DeviceModel for Idle {
     }
     fn step(&mut self, limit: Nanos, _completed: &mut Vec<Completion>) {
         if let Some(tick) = self.tick {
-            // A millisecond of its time takes so long.
+            // Host time per millisecond of the model's time.
             let factor = limit.saturating_sub(self.now).as_nanos() as f64 / 1e6;
             let until = Instant::now() + tick.mul_f64(factor.min(1e6));
             while Instant::now() < until {
@@ -214,7 +215,7 @@ fn device_info() -> DeviceInfo {
     Profile::find("constant-1ms").unwrap().build(&BuildOptions::default()).unwrap().info().clone()
 }
 
-/// Makes one kind of model.
+/// A maker of one kind of model.
 struct Makes<F>(F);
 
 impl<F: Fn() -> Box<dyn DeviceModel> + Send + Sync> DeviceMaker for Makes<F> {
@@ -236,7 +237,7 @@ fn ticking() -> Makes<impl Fn() -> Box<dyn DeviceModel> + Send + Sync> {
 fn a_call_that_works_too_long_ends_its_session_and_others_are_served_meanwhile() {
     let options = ServeOptions { call: Duration::from_millis(300), ..ServeOptions::default() };
     let server = Served::new(ticking(), options);
-    // An hour of the model's time would take as long.
+    // An hour of the model's time would take an hour of processor time.
     let attack = submit(3_600_000_000_000, Request::new(0, Op::Read, 0, 8));
     let mut attackers: Vec<Client> = (0..2).map(|_| server.guest()).collect();
     let mut other = server.guest();
@@ -244,7 +245,7 @@ fn a_call_that_works_too_long_ends_its_session_and_others_are_served_meanwhile()
         .drain(..)
         .map(|mut attacker| {
             let attack = attack.clone();
-            // Processor time is limited, which takes longer where others work as well.
+            // The limit is on processor time, which takes longer on a busy host.
             thread::spawn(move || attacker.refusal_within(10 * IN_TIME, attack))
         })
         .collect();
@@ -278,7 +279,7 @@ fn the_end_does_not_wait_for_a_call_that_works() {
 
 #[test]
 fn a_client_that_is_lost_at_work_does_not_stop_the_others() {
-    // The session is given up while its command is still being executed.
+    // The client gives up the session while its command is being executed.
     let keep = Duration::from_millis(50);
     let options = ServeOptions { call: Duration::from_secs(5), keep, ..ServeOptions::default() };
     let server = Served::new(ticking(), options);
@@ -298,7 +299,7 @@ fn slow_connections_make_room_and_their_greeting_has_one_deadline() {
     let greeting = Duration::from_secs(1);
     let options = ServeOptions { greeting, connections: Share { most: 16, per_peer: 16 }, ..ServeOptions::default() };
     let server = Served::new(devices(&["constant-1ms"]), options);
-    // Each says a byte now and then, so that no single wait is long.
+    // Each client sends a byte now and then, so that no single wait is long.
     let slow: Vec<_> = (0..80)
         .map(|_| {
             let mut stream = server.connect();
@@ -328,7 +329,7 @@ fn dead_clients_make_room_for_others() {
     let idle = Duration::from_millis(300);
     let options = ServeOptions { idle, sessions: Share { most: 4, per_peer: 4 }, ..ServeOptions::default() };
     let server = Served::new(devices(&["constant-1ms"]), options);
-    // They have a device and are never heard of again; the connections stay.
+    // Clients with a device that go silent, while their connections stay.
     let dead: Vec<Client> = (0..4).map(|_| server.guest()).collect();
     let refused = server.honest().err().unwrap();
     assert!(refused.contains("it has 4 sessions, the most that it may"), "{refused}");
@@ -373,7 +374,7 @@ fn models_share_the_memory_that_there_is() {
     let (code, reason) = server.client().refusal(reset());
     assert_eq!(code, ErrorCode::Device);
     assert!(reason.contains("other sessions have"), "{reason}");
-    // A device that is made anew has the memory of the one before.
+    // A new device takes over the memory of the previous one.
     assert!(matches!(two.say(reset()), Some(Answer::Info(_))));
     two.say(Command::End);
     drop(one);

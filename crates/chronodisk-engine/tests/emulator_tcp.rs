@@ -1,4 +1,4 @@
-//! The emulator server over TCP, with a network in between that delays, cuts and swallows.
+//! The emulator server over TCP, through a proxy that delays data, cuts connections and drops data.
 
 mod common;
 #[path = "common/elsewhere.rs"]
@@ -50,14 +50,14 @@ impl Served {
     }
 }
 
-/// What the network between client and server does.
+/// Faults that the proxy injects.
 #[derive(Default)]
 struct Weather {
-    /// Each piece of data is held back for so long.
+    /// Delay of each piece of data.
     delay: Duration,
-    /// Data after which a connection is cut, one way; zero for never.
+    /// Bytes in one direction after which a connection is cut; zero for never.
     cut_after_bytes: AtomicUsize,
-    /// Whether data disappear while the connection stays.
+    /// Whether data are dropped while the connection stays.
     swallow: AtomicBool,
     connections: AtomicUsize,
 }
@@ -66,7 +66,7 @@ struct Weather {
 struct Network {
     address: String,
     weather: Arc<Weather>,
-    /// The server's address; it may move.
+    /// The server's address, which a test may change.
     target: Arc<Mutex<String>>,
 }
 
@@ -83,7 +83,7 @@ impl Network {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 let target = target.lock().unwrap().clone();
-                // A server that is not there refuses, and so does its network.
+                // Without a server, the proxy refuses connections, too.
                 let Ok(server) = TcpStream::connect(target) else { continue };
                 weather.connections.fetch_add(1, Ordering::Relaxed);
                 for (from, to) in [(&client, &server), (&server, &client)] {
@@ -192,7 +192,7 @@ fn bytes_survive_a_broken_connection() {
     let mut store = model.store().unwrap();
     let bytes: Vec<u8> = (0..3 << 20).map(|index: u32| (index % 251) as u8).collect();
     store.write(4096, &bytes).unwrap();
-    // The next connections are cut in the middle of the answer until the weather is fine again.
+    // The next connections are cut in the middle of the answer, until the faults end.
     network.weather.cut_after_bytes.store(200_000, Ordering::Relaxed);
     let fine = network.weather.clone();
     thread::spawn(move || {
@@ -226,7 +226,7 @@ fn a_server_that_comes_back_with_nothing_ends_the_run() {
     let target = network.target.clone();
     let address = other.address.clone();
     thread::spawn(move || {
-        // For a while there is nobody.
+        // For a while, no server runs.
         thread::sleep(Duration::from_millis(300));
         *target.lock().unwrap() = address;
     });
@@ -234,7 +234,7 @@ fn a_server_that_comes_back_with_nothing_ends_the_run() {
     assert_eq!(fault.kind, FaultKind::Restarted, "{fault}");
     assert!(fault.to_string().contains("has lost this run's device"), "{fault}");
     assert_eq!(told.lock().unwrap().len(), 1, "the user is told once that we wait");
-    // It stays lost, and says the same.
+    // The model stays lost, and reports the same fault.
     assert_eq!(model.fetch_statistics().unwrap_err(), fault);
 }
 
@@ -254,7 +254,7 @@ fn too_many_sessions_are_refused() {
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     assert!(fault.to_string().contains("the most that it may"), "{fault}");
     drop(one);
-    // The end of a session takes a moment to reach the server.
+    // The end of a session reaches the server after a moment.
     let reached = (0..100).any(|_| {
         thread::sleep(Duration::from_millis(20));
         open(&server.address, Patience::default()).is_ok()
@@ -304,11 +304,11 @@ fn a_client_of_another_version_or_of_no_protocol_is_turned_away() {
 
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: chronodisk\r\n\r\n").unwrap();
-    // It is cut off without an answer, or with a refusal, but soon.
+    // The client is cut off soon, without an answer or with a refusal.
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
-    // And another client is still served.
+    // Another client is still served.
     let (model, _told) = open(&server.address, Patience::default()).unwrap();
     assert!(run(model, 10).unwrap().0 == here(10));
 }

@@ -1,4 +1,4 @@
-//! The core on its own: order, clamps, bytes that move later, measured host time, broken models.
+//! The core by itself: order, clamped arrivals, bytes that move later, measured host time, broken models.
 
 mod common;
 
@@ -70,7 +70,7 @@ fn an_arrival_in_the_past_is_moved_to_the_models_present_and_counted() {
 
 #[test]
 fn a_completion_waits_for_its_bytes_whichever_comes_last() {
-    // Bytes after the model, before it, and at arrival.
+    // The bytes finish after the model, before it, and at arrival.
     for (store_done_us, expected_us) in [(Some(250), 250), (Some(30), 100), (None, 100)] {
         let mut engine = Engine::new();
         let device = engine.attach(build("constant-100us"));
@@ -123,7 +123,7 @@ fn bytes_that_could_not_be_moved_end_as_a_media_error_in_the_models_own_time() {
     assert!(verify(&mut [build("constant-100us")], records, None).unwrap().identical());
 }
 
-/// A host on which every look at the clock takes 1 µs, and sleep is exact.
+/// A host whose clock advances by 1 µs at each reading, and whose sleep is exact.
 #[derive(Clone, Default)]
 struct CountingHost(Arc<AtomicU64>);
 
@@ -163,7 +163,7 @@ fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
     assert_eq!(dues(&plain), dues(&random()));
 
     assert!(plain.records().iter().all(|record| record.model_time == Nanos::ZERO));
-    // Whatever the calls took is found again in the records: each took 1 µs, or 50,001 µs.
+    // The records account for all host time: each call took 1 µs, or 50,001 µs.
     for (engine, each_us) in [(&measured, 1), (&delayed, 50_001)] {
         let sum: u64 = engine.records().iter().map(|record| record.model_time.as_nanos()).sum();
         assert_eq!(sum, engine.statistics().model_time.as_nanos());
@@ -171,7 +171,7 @@ fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
         assert!(engine.records().iter().all(|record| record.model_time >= us(each_us)));
     }
 
-    // The host's clock ticks in µs, so that the mean of uniform delays is half a µs below the middle.
+    // The host's clock ticks in µs, so the mean of uniform delays is half a µs below the middle.
     let statistics = random().statistics();
     assert_eq!(statistics, random().statistics());
     let mean_us = statistics.model_time.as_nanos() as f64 / 1e3 / statistics.model_calls as f64;
@@ -213,9 +213,9 @@ enum Vice {
     Repeats,
     /// Completes a request at its arrival.
     Instant,
-    /// Says that a completion happened at another instant than the present.
+    /// Reports a completion at another instant than the present.
     Misdates,
-    /// Has requests, and nothing ahead.
+    /// Has outstanding requests, but announces no event.
     Forgets,
     /// Runs to the end of time without completing anything.
     NeverCompletes,

@@ -1,4 +1,4 @@
-//! Whatever a guest does, its requests are due when a simulation of the same arrivals says.
+//! For any behaviour of a guest, its requests are due when a simulation of the same arrivals completes them.
 
 mod common;
 
@@ -8,7 +8,7 @@ use chronodisk_sim::{Nanos, Op, Request, RequestRecord};
 use common::{Capricious, request};
 use proptest::prelude::*;
 
-/// What a guest may do next; times are relative to the latest virtual time.
+/// A possible step of a guest; times are relative to the latest virtual time.
 #[derive(Clone, Debug)]
 enum Action {
     Kick {
@@ -22,11 +22,11 @@ enum Action {
     Interrupt {
         after_ns: u64,
     },
-    /// The host's timer fires at the completion bound, or late by this.
+    /// The host's timer fires at the completion bound, or later by `late_ns`.
     Bound {
         late_ns: u64,
     },
-    /// A second processor's stale reading of the clock.
+    /// A second processor reads an older time.
     StepBack {
         by_ns: u64,
     },
@@ -60,7 +60,7 @@ fn after(instant: Nanos, nanos: u64) -> Nanos {
     instant + Nanos::from_nanos(nanos)
 }
 
-/// Plays the actions and checks what the guest sees at each; returns the log and its end.
+/// Plays the actions, and checks the completions that the guest sees at each.
 fn play(clock: &mut GuestClock, actions: &[Action]) -> Result<(), TestCaseError> {
     for action in actions {
         let before = clock.now();
@@ -87,7 +87,8 @@ fn play(clock: &mut GuestClock, actions: &[Action]) -> Result<(), TestCaseError>
                         if idle.due.is_empty() {
                             prop_assert_eq!(Some(resume_at), timer.map(|timer| timer.max(v)));
                         }
-                        // An idle guest sees everything on time; what was due while it ran was due by `v`.
+                        // An idle guest sees each completion on time; completions that were due while it ran were due
+                        // by `v`.
                         prop_assert!(idle.due.iter().all(|due| due.due == resume_at || due.due <= v));
                         check_due(&idle.due, resume_at, bound)?;
                     }
@@ -120,7 +121,7 @@ fn play(clock: &mut GuestClock, actions: &[Action]) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// In order, none early, none before the bound that was told.
+/// Completions are in order, none is early, and none is before the announced bound.
 fn check_due(due: &[Due], now: Nanos, bound: Option<Nanos>) -> Result<(), TestCaseError> {
     prop_assert!(due.is_sorted_by_key(|due| (due.due, due.device)));
     prop_assert!(due.iter().all(|due| due.due <= now));
@@ -149,7 +150,7 @@ proptest! {
         prop_assert!(verification.identical(), "{:?}", verification.first_difference);
         prop_assert_eq!(verification.compared, records.len() as u64);
 
-        // The same through the other driver, which shares no code with `verify` but the checks.
+        // The same replay through a second driver, which shares only its checks with `verify`.
         for (device, model) in models(seed).iter_mut().enumerate() {
             let arrivals = of_device(records, device as u16)
                 .enumerate()

@@ -1,5 +1,5 @@
-//! Whatever the host does to the server's threads, requests are due when a simulation of the same
-//! arrivals says, and leave when they are due if the host lets them.
+//! For any scheduling of the server's threads by the host, requests are due when a simulation of the same arrivals
+//! completes them, and replies leave when due if the host allows it.
 
 mod common;
 
@@ -12,19 +12,19 @@ use chronodisk_sim::{Nanos, Op, Request};
 use common::{Capricious, request};
 use proptest::prelude::*;
 
-/// After a sleep that was long enough for any skew.
+/// The thread woke from a sleep longer than any skew.
 const WOKEN: Found = Found::Woken { asleep: Nanos::from_secs(1) };
 
-/// What a host may do to a server; times are relative to the present.
+/// A possible event on a server's host; times are relative to the present.
 #[derive(Clone, Debug)]
 enum Action {
-    /// Requests are received at one instant, after a while.
+    /// Several requests are received at one instant, `after_ns` from now.
     Receive { after_ns: u64, found: u8, requests: Vec<(bool, u64)> },
-    /// The server waits for what it should, less what it takes for preparing it, and gets the CPU so much too late.
+    /// The server sleeps until the next reply is due, less the time for preparing it, and gets the CPU late.
     Wake { ahead_ns: u64, late_ns: u64, sending_ns: u64 },
-    /// The bytes of the oldest request that waits for them have moved.
+    /// The bytes of the oldest waiting request have moved.
     StoreDone { after_ns: u64, failed: bool },
-    /// The CPU was somebody else's.
+    /// Another process used the CPU.
     Stolen { for_ns: u64 },
 }
 
@@ -40,7 +40,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A server on a made-up host.
+/// A server on a simulated host.
 struct Server {
     clock: RealClock,
     transport: TransportIndex,
@@ -75,12 +75,12 @@ impl Server {
         self.clock.arrive(self.now, found, DeviceIndex(0), request, bytes)
     }
 
-    /// Sends what must leave; returns how many those were.
+    /// Sends the due replies; returns their number.
     fn send(&mut self, sending_ns: u64) -> usize {
         self.send_prepared(Nanos::ZERO, sending_ns)
     }
 
-    /// Sends what must leave within `ahead`, when it must.
+    /// Prepares the replies due within `ahead`, and sends them when due.
     fn send_prepared(&mut self, ahead: Nanos, sending_ns: u64) -> usize {
         let mut leaving = Vec::new();
         let begun = self.clock.take(self.now, ahead, &mut leaving);
@@ -94,7 +94,7 @@ impl Server {
         leaving.len()
     }
 
-    /// Moves all bytes and sends everything; time passes as it must.
+    /// Moves all bytes and sends all replies; time advances as needed.
     fn drain(&mut self) {
         for id in std::mem::take(&mut self.moving) {
             self.clock.store_done(self.now, DeviceIndex(0), id, Transfer::MOVED);
@@ -191,7 +191,7 @@ proptest! {
             server.pass(pause_ns);
             let received = server.now;
             let arrival = server.receive(WOKEN, number, false);
-            // The model ran ahead by the lead at most, for the completion before this one.
+            // The model ran ahead by the lead at most, for the previous completion.
             prop_assert!(arrival <= received.max(arrival) && arrival >= received);
             let wake_at = server.clock.wake_at().unwrap();
             server.now = server.now.max(wake_at);
@@ -201,7 +201,7 @@ proptest! {
                 server.now = next;
             }
             let record = *server.clock.engine().records().last().unwrap();
-            // One that is due sooner than a reply takes is late by the rest.
+            // A request that is due sooner than a reply can be sent is late by the difference.
             let possible = record.due.max(received + Nanos::from_nanos(sending_ns));
             prop_assert_eq!(record.completed, possible);
         }
@@ -283,7 +283,7 @@ fn an_arrival_is_never_before_the_models_present() {
     server.receive(WOKEN, 5, false);
     server.now = micros(50);
     assert_eq!(server.send(1_000), 1, "it leaves early by the lead");
-    // The model stands at 100 µs, where it completed the request.
+    // The model stays at 100 µs, where it completed the request.
     assert_eq!(server.receive(WOKEN, 5, false), micros(100));
     let statistics = server.clock.engine().statistics();
     assert_eq!((statistics.clamped_arrivals, statistics.clamp_max), (1, Nanos::from_nanos(49_000)));
@@ -291,7 +291,7 @@ fn an_arrival_is_never_before_the_models_present() {
 
 #[test]
 fn a_server_by_the_pace_keeps_a_slow_device_punctual_and_mostly_sleeps() {
-    // A host whose timers are 40 µs late, whose spin loop turns in 200 ns and whose sends take 3 µs.
+    // A host whose timers are 40 µs late, whose spin loop takes 200 ns per turn and whose sends take 3 µs.
     let mut server = Server::new(constant("constant-1ms"), RealOptions::default());
     let mut pace = Pace::new(Nanos::ZERO);
     for _ in 0..300 {
@@ -322,7 +322,7 @@ fn a_server_by_the_pace_keeps_a_slow_device_punctual_and_mostly_sleeps() {
         server.now = arrival;
     }
     let records = server.clock.engine().records();
-    // After the first few, which had guesses instead of measurements.
+    // Without the first records, for which the pace had guesses instead of measurements.
     assert!(records[10..].iter().all(|record| record.lateness() <= Nanos::from_nanos(200)));
     let statistics = pace.statistics();
     assert_eq!(statistics.gaps, 0);
@@ -356,7 +356,7 @@ fn what_is_settled_leaves_the_log_in_order_and_a_reply_that_nobody_takes_does_no
     assert!(!taken[5].is_completed() && taken[5].due != Nanos::MAX, "nobody saw it in time");
     assert!(taken.iter().all(|record| record.order == 5 || record.is_completed()));
     assert_eq!(server.clock.statistics().unseen, 1);
-    // Late news of it changes nothing.
+    // A late report about it has no effect.
     server.clock.seen(&stuck.unwrap(), server.now);
     let (log, end) = server.clock.finish(server.now);
     assert!(log.into_records().is_empty());

@@ -95,7 +95,7 @@ fn issuers_share_a_device_and_groups_wait_for_each_other() {
     assert_eq!(arrivals(1), [0, 100, 200]);
     assert_eq!(arrivals(2), [50, 50, 200, 200]);
     assert_eq!(arrivals(3), [305], "a pause after the end of all others");
-    // What was planned earlier for an instant arrives first.
+    // Of requests for one instant, the one planned first arrives first.
     let at_200: Vec<u32> =
         log.iter().filter(|record| record.arrival == Nanos::from_micros(200)).map(|record| record.issuer).collect();
     assert_eq!(at_200, [2, 2, 1]);
@@ -165,7 +165,7 @@ proptest! {
         prop_assert!(log.is_sorted_by_key(|record| record.arrival));
         let mut edges: Vec<(Nanos, i64)> = Vec::new();
         for record in &log {
-            // A completion makes room at its own instant.
+            // A completion frees its place at its own instant.
             edges.extend([(record.completed, -1), (record.arrival, 1)]);
         }
         edges.sort_unstable();
@@ -174,7 +174,7 @@ proptest! {
             outstanding += change;
             prop_assert!((0..=i64::from(depth)).contains(&outstanding));
         }
-        // Without think time nothing but the end of the requests leaves a place empty.
+        // Without think time, every free place is filled until the requests run out.
         if issues.iter().all(|issue| issue.think == Nanos::ZERO) && log.len() > depth as usize {
             for record in &log[depth as usize..] {
                 prop_assert!(log.iter().any(|earlier| earlier.completed == record.arrival));
@@ -208,7 +208,7 @@ proptest! {
             ControlFlow::Break(())
         })
         .unwrap();
-        // All that was drawn completes, and nothing is drawn after the stop.
+        // Every drawn request completes, and none is drawn after the stop.
         prop_assert_eq!(seen.len(), drawn.get());
         prop_assert_eq!(drawn.get(), drawn_by_the_stop.min(log.len()));
         for (seen, logged) in seen.iter().zip(&log).take(stop_after) {
@@ -230,7 +230,7 @@ proptest! {
 
 #[test]
 fn the_twin_takes_out_lateness_and_what_it_caused() {
-    // A guest that always sees its 100 µs completions 25 µs late, and thinks for 10 µs.
+    // A guest that sees each 100 µs completion 25 µs late, and thinks for 10 µs.
     let mut records =
         closed_loop(&mut *build("constant-100us"), (0..100).map(|number| issue(number, 10_000)), 1).unwrap();
     for (index, record) in records.iter_mut().enumerate() {

@@ -10,15 +10,14 @@
 //! # Ok::<(), chronodisk_device::ProfileError>(())
 //! ```
 //!
-//! A case is a random history of arrivals: bursts at one instant, arrivals exactly when something
-//! completes or one nanosecond before, idle gaps up to weeks, requests at the ends of the device and in sequence, all
-//! operations, sizes from one block to tens of megabytes. The history is played to fresh devices in several ways and
-//! each of the eight [rules](Rule) is checked. A history that breaks a rule is shrunk to a small one. Cases follow from
-//! the name alone, so a failure repeats.
+//! A case is a random history of arrivals: bursts at one instant, arrivals exactly at a completion or one nanosecond
+//! before it, idle gaps of up to weeks, requests at the ends of the device and in sequence, all operations, and sizes
+//! from one block to tens of megabytes. The history is played to fresh devices in several ways, and each of the eight
+//! [rules](Rule) is checked. A history that breaks a rule is shrunk to a small one. Cases are derived from the name
+//! alone, so a failure repeats.
 //!
-//! What it can't see: how much work is done inside a single call (a model that runs a year of refreshes one by one
-//! hangs the test rather than failing it), and the order of arrivals within one instant where the model treats requests
-//! alike.
+//! Not checked: the work inside a single call (a model that runs a year of refreshes one by one hangs the test rather
+//! than failing it), and the order of arrivals within one instant if the model treats requests alike.
 
 mod history;
 mod play;
@@ -37,25 +36,25 @@ pub type Make<'a> = &'a dyn Fn(u64) -> Box<dyn DeviceModel>;
 /// The rules of the model contract, in the order of [`DeviceModel`]'s documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A request arrives at the present instant, after all that is due there, in order of submission.
+    /// A request arrives at the present instant, after all events due there, in order of submission.
     Arrival,
     /// Completions up to an instant do not depend on later arrivals.
     NonAnticipation,
-    /// How a model is stepped changes nothing.
+    /// The size of the steps does not change a model's completions.
     Stepping,
     /// Each request completes once, after its arrival, within a bounded number of events.
     Conservation,
-    /// `next_event` and `completion_bound` tell the truth.
+    /// `next_event` and `completion_bound` are correct.
     Bounds,
     /// A drained model has nothing outstanding, with or without background work.
     Drained,
     /// Equal seed and arrivals give equal completions and statistics.
     Determinism,
-    /// A fork and its original know nothing of each other.
+    /// A fork and its original do not influence each other.
     Fork,
 }
 
-/// A rule that was broken, and how.
+/// A broken rule, with the observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
@@ -95,7 +94,7 @@ pub fn find_violation(name: &str, cases: u32, make: Make<'_>) -> Option<(Violati
     match outcome {
         Ok(()) => None,
         Err(TestError::Fail(reason, plan)) => {
-            // A model that is not deterministic may keep the rules when the same history is played again.
+            // A nondeterministic model may keep the rules in a second run of the same history.
             let violation = rules::check_all(&plan, make).err();
             let violation =
                 violation.unwrap_or_else(|| Violation { rule: Rule::Determinism, what: reason.to_string() });

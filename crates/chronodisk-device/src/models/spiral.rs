@@ -1,18 +1,18 @@
 //! The path of a disk's heads over its sectors, and the turning platter, in exact arithmetic.
 //!
-//! A turn lasts 60·10⁹ / rpm nanoseconds, seldom a whole number of them. It is divided into 60·10¹² *positions*, so
-//! that the number of positions that pass in a nanosecond is whole: the speed in thousandths of a turn per minute.
+//! A turn lasts 60·10⁹ / rpm nanoseconds, seldom a whole number. It is divided into 60·10¹² *positions*, so that the
+//! number of positions that pass in a nanosecond is whole: the speed in thousandths of a turn per minute.
 //!
-//! The *path* is what the heads pass when they read the whole disk from sector zero on: turn after turn, with the
-//! positions that go by during each change of head and of cylinder. Tracks are skewed by exactly these changes, so a
-//! sector's place on the path modulo a turn is its angle, reading on never waits for the platter, and the time between
-//! two sectors is the difference of their places. Rounding happens once, when a place's instant becomes nanoseconds.
+//! The *path* is the heads' way when they read the whole disk from sector zero on: turn after turn, with the positions
+//! that pass during each change of head and of cylinder. Tracks are skewed by exactly these changes. So a sector's
+//! place on the path modulo a turn is its angle, sequential reads never wait for the platter, and the time between two
+//! sectors is the difference of their places. Rounding happens once, when the instant of a place becomes nanoseconds.
 
 use chronodisk_sim::Nanos;
 
 use crate::quantity::Rotation;
 
-/// Where a sector lies.
+/// The track of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track {
     /// Counted from the outside.
@@ -21,7 +21,7 @@ pub(super) struct Track {
     pub(super) head: u64,
 }
 
-/// Cylinders that follow each other and have equally many sectors per track.
+/// Consecutive cylinders with equal numbers of sectors per track.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zone {
     pub(super) cylinders: u64,
@@ -43,7 +43,7 @@ pub(super) struct Spiral {
     cylinders: u64,
 }
 
-/// A zone with what lies before it.
+/// A zone, with the cylinders and sectors before it.
 #[derive(Debug)]
 struct Laid {
     zone: Zone,
@@ -104,12 +104,12 @@ impl Spiral {
         self.place(sector, 0)
     }
 
-    /// The place at which the sector before `end` is over.
+    /// The place at which the sector before `end` ends.
     pub(super) fn end(&self, end: u64) -> u128 {
         self.place(end - 1, 1)
     }
 
-    /// The sector that begins at `place` or is being passed there; during a change of track, the next one.
+    /// The sector that begins or passes at `place`; during a change of track, the next sector.
     pub(super) fn sector_at(&self, place: u128) -> u64 {
         let index = self.zones.partition_point(|laid| laid.start <= place).max(1) - 1;
         let laid = &self.zones[index];
@@ -119,14 +119,14 @@ impl Spiral {
         let head = ((rest / self.track_length()) as u64).min(self.heads - 1);
         let angle = rest - u128::from(head) * self.track_length();
         let spt = laid.zone.sectors_per_track;
-        // The last sector whose angle, as `place` rounds it, is not beyond; in the gap after the track that is the next
-        // track's first.
+        // The last sector whose angle, as rounded in `place`, is not beyond `angle`; in the gap after the track, the
+        // next track's first sector.
         let on_track = (((angle + 1) * u128::from(spt)).div_ceil(self.turn) - 1) as u64;
         let sector = laid.first_sector + (cylinder * self.heads + head) * spt + on_track.min(spt);
         sector.min(self.sectors - 1)
     }
 
-    /// The positions that have gone by at `at`, if `phase` had at instant zero; modulo a turn it is the heads' angle.
+    /// Positions that have passed by `at`, if `phase` had passed at instant zero. Modulo a turn it is the heads' angle.
     pub(super) fn passed(&self, at: Nanos, phase: u128) -> u128 {
         u128::from(at.as_nanos()) * self.per_nano + phase
     }
@@ -152,7 +152,7 @@ impl Spiral {
         let spt = laid.zone.sectors_per_track;
         let (track, on_track) = ((sector - laid.first_sector) / spt, (sector - laid.first_sector) % spt);
         let (cylinder, head) = (u128::from(track / self.heads), u128::from(track % self.heads));
-        // Each sector's angle is rounded by itself, to 1/60·10¹² of a turn: nothing adds up.
+        // Each sector's angle is rounded independently, to 1/60·10¹² of a turn, so rounding errors do not add up.
         let angle = u128::from(on_track + further_sectors) * self.turn / u128::from(spt);
         laid.start + cylinder * self.cylinder_length() + head * self.track_length() + angle
     }
@@ -200,7 +200,7 @@ mod tests {
             assert!(spiral.end(sector + 1) > spiral.begin(sector));
             if sector + 1 < spiral.sectors() {
                 assert!(spiral.begin(sector + 1) >= spiral.end(sector + 1));
-                // Half way between the end of one sector and the beginning of the next, the next one is due.
+                // In the middle of the gap between two sectors, the later one is next.
                 let gap = spiral.begin(sector + 1) - spiral.end(sector + 1);
                 if gap > 0 {
                     assert_eq!(spiral.sector_at(spiral.end(sector + 1) + gap / 2), sector + 1);

@@ -1,24 +1,24 @@
 //! Devices given by a table of measured service times, kind `table`: the ChN-xS devices of Wu and Tsai, "A Storage
 //! Device Emulator for System Performance Evaluation" (ACM TECS 14(4), article 82, 2015), and their like.
 //!
-//! Modelled: the time that a request keeps its channel depends on its size, on whether it reads or writes, and on
-//! whether it is *sequential*: it starts at the sector where the previous request of the same operation ended, in the
-//! order in which the device got them. Nothing precedes the first request of an operation, so it is random.
-//! - A size between two rows is interpolated linearly, rounded to the nearest nanosecond.
-//! - A size below the first row costs what the first row costs.
-//! - A size above the last row costs what its pieces would cost had they been submitted one after the other on one
-//!   channel: pieces of the last row's size and a remainder, all but the first of them sequential.
-//! - `channels` requests are served at once, the others wait in order of arrival; every time is divided by `speed-up`.
-//! - Requests that are served at once may slow each other down. Each `[[depth]]` says how many requests are in service
-//!   and how many times the throughput of a single one they have together, `read` and `write`. A request that is the
-//!   n-th in service when it begins takes n / gain(n) times its time, so that a closed loop of n requests has the gain
-//!   that was measured. Between two rows the gain is interpolated linearly; with one request it is 1. The last row's
-//!   number of requests is that of the channels. Large requests gain less, because one of them alone comes nearer to
-//!   the device's rate. So rows may name the size of the requests that were measured: the gain of a size between two is
-//!   interpolated linearly, and a smaller or larger one has that of the nearest.
-//! - A flush, a discard and a write-zeroes have fixed costs, 1 ns where the profile names none.
+//! Modelled: the time for which a request occupies its channel. It depends on the request's size, on its operation, and
+//! on whether it is *sequential*: whether it starts at the sector where the previous request of the same operation
+//! ended, in order of arrival. The first request of an operation counts as random.
+//! - The time of a size between two rows is interpolated linearly, rounded to the nearest nanosecond.
+//! - A size below the first row takes the first row's time.
+//! - A size above the last row takes the time of its pieces, submitted one after the other on one channel: pieces of
+//!   the last row's size and a remainder, all but the first of them sequential.
+//! - `channels` requests are served at once, the others wait in order of arrival. Every time is divided by `speed-up`.
+//! - Requests in service may slow each other down. Each `[[depth]]` gives a number of requests in service and their
+//!   throughput together, as a multiple of a single request's: `read` and `write`. A request that is the n-th in
+//!   service when it begins takes n / gain(n) times its time, so that a closed loop of n requests has the measured
+//!   gain. Between two rows the gain is interpolated linearly; with one request it is 1. The last row's number of
+//!   requests equals the number of channels. Large requests gain less, because a single one comes nearer to the
+//!   device's rate. So rows may name the size of the measured requests: the gain of a size between two is interpolated
+//!   linearly, and a smaller or larger size has the gain of the nearest.
+//! - A flush, a discard and a write-zeroes have fixed costs, 1 ns if the profile gives none.
 //!
-//! Not modelled: any state of the medium, and that a request which begins slows those that are in service already.
+//! Not modelled: any state of the medium, and the delay that a new request causes to those already in service.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::models::blueprint::Blueprint;
 use crate::quantity::Bytes;
 use crate::queued::Service;
 
-/// The service times and where the last read and the last write ended.
+/// The service times, and the ends of the last read and the last write.
 #[derive(Clone, Debug)]
 pub struct Table {
     costs: Arc<Costs>,
@@ -67,7 +67,7 @@ impl Service for Table {
 /// Immutable costs; every time is already divided by the speed-up.
 #[derive(Debug)]
 struct Costs {
-    /// Sizes of the rows in bytes, growing.
+    /// Sizes of the rows in bytes, ascending.
     sizes: Vec<u64>,
     gains: Gains,
     read: Columns,
@@ -84,27 +84,27 @@ struct Columns {
     sequential: Vec<Nanos>,
 }
 
-/// How many times the throughput of one request at a time several have; empty if requests don't slow each other down.
+/// Throughput of several requests as a multiple of one request's; empty if requests don't slow each other down.
 #[derive(Debug, Default)]
 struct Gains {
-    /// Sizes of requests in bytes, growing; a single one where the rows name none.
+    /// Sizes of requests in bytes, ascending; a single one if the rows give no sizes.
     sizes: Vec<u64>,
-    /// Of each size.
+    /// Gains by index in `sizes`.
     by_size: Vec<Depths>,
 }
 
 /// The gains of requests of one size, one per row.
 #[derive(Debug, Default)]
 struct Depths {
-    /// Requests in service, growing from 1.
+    /// Requests in service, ascending from 1.
     requests: Vec<u32>,
-    /// Thousandths.
+    /// In thousandths.
     read: Vec<u64>,
     write: Vec<u64>,
 }
 
 impl Gains {
-    /// Service time of a request that takes `alone` by itself and began beside `others` in service.
+    /// Service time of a request that takes `alone` by itself and begins while `others` are in service.
     fn shared(&self, alone: Nanos, others: u32, bytes: u64, is_read: bool) -> Nanos {
         if others == 0 || self.sizes.is_empty() {
             return alone;
@@ -115,7 +115,7 @@ impl Gains {
         Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The gain of so many requests of this size, in thousandths.
+    /// The gain of this number of requests of this size, in thousandths.
     fn gain(&self, bytes: u64, requests: u64, is_read: bool) -> u64 {
         let of = |index: usize| self.by_size[index].gain(requests, is_read);
         let above = self.sizes.partition_point(|&size| size < bytes).min(self.sizes.len() - 1);
@@ -127,7 +127,7 @@ impl Gains {
 }
 
 impl Depths {
-    /// Gain of this number of requests, in thousandths; beyond the last row, the last row's.
+    /// The gain of this number of requests, in thousandths; beyond the last row, the last row's.
     fn gain(&self, requests: u64, is_read: bool) -> u64 {
         let gains = if is_read { &self.read } else { &self.write };
         let depths = &self.requests;
@@ -139,7 +139,7 @@ impl Depths {
     }
 }
 
-/// Linear interpolation between two points, at a first coordinate.
+/// Linear interpolation between two points, at the coordinate `at`.
 fn between(below: (u64, u64), above: (u64, u64), at: u64) -> u64 {
     let share = i128::from(at - below.0) * (i128::from(above.1) - i128::from(below.1));
     let more = share / i128::from(above.0 - below.0);
@@ -220,7 +220,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     Ok(Blueprint::queued(Some(channels), service).with_discard())
 }
 
-/// The gains of `[[depth]]`, if there are any.
+/// The gains in `[[depth]]`; empty without any.
 fn parse_depths(fields: &mut Fields<'_>) -> Result<Gains, ProfileError> {
     let mut gains = Gains::default();
     let mut are_sized = None;
@@ -257,7 +257,7 @@ fn parse_depths(fields: &mut Fields<'_>) -> Result<Gains, ProfileError> {
     Ok(gains)
 }
 
-/// The last number of requests must be the number of channels, and a device has only one of these.
+/// Checks that the last number of requests is equal for all sizes, since it is the device's number of channels.
 fn is_as_deep_as_the_first(gains: &Gains) -> Result<(), &'static str> {
     let ends = [gains.by_size.first(), gains.by_size.last()].map(|depths| depths.and_then(|one| one.requests.last()));
     if ends[0] == ends[1] { Ok(()) } else { Err("expected the rows of each size to end with the same requests") }
@@ -271,7 +271,7 @@ impl Depths {
     }
 }
 
-/// More sizes than anyone measures.
+/// More sizes than any measurement has.
 const MAX_ROWS: usize = 1_024;
 
 #[cfg(test)]
@@ -437,7 +437,7 @@ write = 1
             Request::new(id, Op::Write, (id * 7_919 % 50_000) * 16, 8)
         });
         assert_eq!(outcome.last, nanos(1_000 * 580_050));
-        // Little's law: 32 in the system at 4 per 580,050 ns stay eight times that.
+        // Little's law: 32 requests in the system at a rate of 4 per 580,050 ns stay for eight times that.
         assert_eq!(outcome.response_times[2_000], nanos(8 * 580_050));
     }
 }

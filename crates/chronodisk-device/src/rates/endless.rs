@@ -1,7 +1,7 @@
-//! A writer that never pauses, and how long a flush or a FUA write takes beside it.
+//! A writer that never pauses, and the time of a flush or a FUA write beside it.
 //!
-//! The *drain* of a request is the time that it takes if nothing arrives after it. A fork of the device measures it.
-//! Requests that arrive later may delay a flush or a FUA write by the device's age bound, and not for longer.
+//! The *drain* of a request is the time that it takes if no request arrives after it. A fork of the device measures it.
+//! Requests that arrive later may delay a flush or a FUA write by at most the device's age bound.
 
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, SECTOR_BYTES, Status};
 
@@ -11,16 +11,16 @@ use crate::DeviceModel;
 /// The pattern of an endless writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Writes of 128 KiB, each of which begins where the one before ends.
+    /// Writes of 128 KiB, each beginning at the end of the previous one.
     Sequential,
-    /// Writes of 4 KiB anywhere in the first half.
+    /// Writes of 4 KiB at random places in the first half.
     Random,
     /// Sequential writes, random writes and random reads in turn.
     Mixed,
 }
 
 impl Writer {
-    /// All of them.
+    /// All patterns.
     pub const ALL: [Writer; 3] = [Writer::Sequential, Writer::Random, Writer::Mixed];
 
     /// The name used in tables and results.
@@ -34,10 +34,10 @@ impl Writer {
     }
 }
 
-/// When an endless writer issues its requests.
+/// Arrival times of an endless writer's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So many are outstanding at any time.
+    /// A closed loop: this number of requests is outstanding at any time.
     Closed(u32),
     /// At nine tenths of the rate of a closed loop of depth 4, independent of completions.
     Open,
@@ -57,14 +57,14 @@ impl Pace {
 /// The request that is measured beside a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// A flush behind a write of 4 KiB that has completed, far from the writer, as in an `fsync`.
+    /// A flush after a completed write of 4 KiB, far from the writer, as in an `fsync`.
     Flush,
     /// A write of 4 KiB with FUA, far from the writer.
     Fua,
 }
 
 impl Barrier {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Barrier; 2] = [Barrier::Flush, Barrier::Fua];
 
     /// The name used in tables and results.
@@ -80,29 +80,29 @@ impl Barrier {
 /// The service time of a flush or a FUA write beside a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// From the arrival to the completion; a wait that exceeds [`GIVEN_UP`] times the bound is not waited for.
+    /// From the arrival to the completion. The measurement ends early if the wait exceeds [`GIVEN_UP`] times the bound.
     pub wait: Nanos,
-    /// From the arrival to the completion on a device at which nothing arrives later.
+    /// From the arrival to the completion on a device with no later arrivals.
     pub drain: Nanos,
 }
 
-/// A measurement ends when a request has waited for so many times its bound.
+/// A measurement ends when a request has waited this multiple of its bound.
 pub const GIVEN_UP: u64 = 4;
 
-/// Barriers beside a writer, one after the other.
+/// Number of barriers beside a writer, one after the other.
 const BARRIERS: u64 = 3;
 /// Requests of the writer before the first barrier, and before each of the others.
 const BEFORE: u64 = 2_048;
 const BETWEEN: u64 = 96;
-/// No longer than this is waited for a full buffer.
+/// Longest wait for a full buffer.
 const LONGEST_START: Nanos = Nanos::from_secs(3);
-/// Numbers of barriers begin here.
+/// First number of barriers' request ids.
 const BARRIER_ID: u64 = 1 << 48;
 
-/// Measures barriers beside a writer on a new device, and returns the one that waits longest beyond its drain. `None`
+/// Measures barriers beside a writer on a new device, and returns the one whose wait exceeds its drain by most. `None`
 /// if the device refuses the writes.
 ///
-/// `allowed` is how much longer than its drain a barrier may take.
+/// `allowed` is the accepted difference between a barrier's wait and its drain.
 ///
 /// # Panics
 /// If the device breaks the contract of [`DeviceModel`].
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
         self.barriers_outstanding += 1;
     }
 
-    /// Lets the next thing happen; when a barrier completed, if one did.
+    /// Runs to the next event. Returns the instant of a barrier's completion, if it was one.
     fn turn(&mut self) -> Option<Nanos> {
         match self.gap {
             None => {
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
         at
     }
 
-    /// Until so many more requests have completed.
+    /// Runs until this number of further requests has completed.
     fn go_on(&mut self, requests: u64) {
         let (until, latest) = (self.completed + requests, self.device.now().saturating_add(LONGEST_START));
         while self.completed < until && self.device.now() < latest && !self.refused {
@@ -237,7 +237,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The service time of a barrier, and whether it has completed.
+    /// The service time of a barrier; false if it has not completed.
     fn barrier(&mut self, barrier: Barrier, number: u64, allowed: Nanos) -> (Waited, bool) {
         const SECTORS: u64 = (4 << 10) / SECTOR_BYTES;
         let places = self.device.info().capacity_sectors / SECTORS;
@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// When a request completes if nothing more arrives.
+/// Instant at which a request completes if no further request arrives.
 fn drain(mut device: Box<dyn DeviceModel>, id: u64) -> Nanos {
     let mut completed = Vec::new();
     loop {

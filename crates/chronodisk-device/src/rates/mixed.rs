@@ -1,12 +1,12 @@
 //! Rules for loads that mix operations and for loads that never pause.
 //!
 //! - *Barriers*: a flush, and a write with FUA, beside an endless writer completes within its drain plus the device's
-//!   age bound plus [`SLACK`]. The drain is the time that it takes if nothing arrives after it.
+//!   age bound plus [`SLACK`]. The drain is the time that it takes if no request arrives after it.
 //! - *Loops beside each other*: a stream beside random requests, two streams, random reads beside random writes. No
-//!   request waits longer than a request of a single loop may ([`Row::wait_bound`](super::Row::wait_bound)) at the sum
-//!   of the depths. Of two equal streams, neither gets more than three times the rate of the other.
-//! - *Zero latency*: a profile whose accesses begin with any wanted block has no longer mean response time than the
-//!   same profile without that, by more than [`NOISE_PERCENT`] and by more than three standard errors.
+//!   request waits longer than in a single loop ([`Row::wait_bound`](super::Row::wait_bound)) whose depth is the sum of
+//!   both depths. Of two equal streams, neither gets more than three times the rate of the other.
+//! - *Zero latency*: a profile with zero-latency access has a mean response time no longer than the same profile
+//!   without it. Longer means by more than [`NOISE_PERCENT`] and by more than three standard errors.
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request, SECTOR_BYTES};
 
@@ -15,20 +15,20 @@ use super::endless::{Barrier, Pace, Writer, measure_barrier};
 use super::{Load, Loop, Measured, Ops, Pattern, measure_requests, measure_together, step};
 use crate::{BuildOptions, DeviceModel, Profile, ProfileError};
 
-/// What a wait may take beyond the drain and the bound that the device states: the access under way and its neighbours.
+/// Accepted wait beyond the drain and the device's stated bound: the current access and its neighbours.
 pub const SLACK: Nanos = Nanos::from_millis(100);
 
-/// A difference of mean response times, in per cent, that counts as none.
+/// Differences of mean response times up to this, in per cent, are ignored.
 pub const NOISE_PERCENT: u64 = 1;
 
-/// A wait beside other requests.
+/// The wait of a load beside another load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The waiting load, and the load beside it.
+    /// Name of the waiting load and of the other load.
     pub name: String,
     /// The longest wait.
     pub wait: Nanos,
-    /// The longest wait that passes.
+    /// The longest accepted wait.
     pub bound: Nanos,
 }
 
@@ -36,7 +36,7 @@ pub struct Wait {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mixed {
     pub(super) waits: Vec<Wait>,
-    /// The broken rules, each in a sentence.
+    /// A sentence for each broken rule.
     pub(super) failures: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Mixing<'_> {
         Ok(())
     }
 
-    /// The loops that run beside each other.
+    /// Pairs of loops that run beside each other.
     fn pairs(&self) -> Vec<[Part; 2]> {
         let stream = |ops, depth| Part { pattern: Pattern::Sequential, ops, depth };
         let random = |ops, depth| Part { pattern: Pattern::Random, ops, depth };
@@ -118,7 +118,7 @@ impl Mixing<'_> {
                 pairs.push([stream(ops, 4), stream(other, 4)]);
             }
         }
-        // Reads beside a write-back, and beside a reader that is never alone.
+        // Reads beside a write-back, and beside another reader.
         pairs.push([random(Ops::Write, 32), random(Ops::Read, 1)]);
         pairs.push([random(Ops::Write, 32), stream(Ops::Read, 1)]);
         pairs.push([random(Ops::Mixed, 32), random(Ops::Mixed, 1)]);
@@ -128,7 +128,7 @@ impl Mixing<'_> {
         pairs
     }
 
-    /// A time in which both loops of a pair have many turns.
+    /// A duration in which both loops of a pair complete many requests.
     fn time(&self, mut device: Box<dyn DeviceModel>) -> Nanos {
         let most = if self.effort == Effort::Short { Nanos::from_secs(3) } else { Nanos::from_secs(6) };
         if device.info().rotational {
@@ -159,7 +159,7 @@ impl Mixing<'_> {
     }
 }
 
-/// One of two loops beside each other: 128 KiB in sequence, or 4 KiB anywhere, in its half of the device.
+/// One of two loops beside each other: 128 KiB in sequence, or 4 KiB at random, in its half of the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Part {
     pattern: Pattern,
@@ -190,7 +190,7 @@ fn build(profile: &Profile) -> Result<Box<dyn DeviceModel>, ProfileError> {
     profile.build(&BuildOptions { seed: 1, ..BuildOptions::default() })
 }
 
-/// The same profile whose accesses begin with the first wanted block; `None` if the profile's already do.
+/// The same profile without zero-latency access; `None` if the profile has none.
 fn in_order(profile: &Profile) -> Result<Option<Profile>, ProfileError> {
     let mut text = profile.text().to_owned();
     for key in ["immediate-read", "immediate-write"] {
@@ -199,17 +199,17 @@ fn in_order(profile: &Profile) -> Result<Option<Profile>, ProfileError> {
     if text == profile.text() { Ok(None) } else { Profile::parse(&text, profile.name()).map(Some) }
 }
 
-/// Compares a profile that has zero-latency access with itself without.
+/// Compares a profile with zero-latency access to the same profile without it.
 fn zero_latency(profile: &Profile, effort: Effort, mixed: &mut Mixed) -> Result<(), ProfileError> {
     let Some(plain) = in_order(profile)? else { return Ok(()) };
     mixed.failures.extend(slower_without_order(profile, &plain, effort)?);
     Ok(())
 }
 
-/// The loads at which `with`, a profile with zero-latency access, has a longer mean response time than `without`.
+/// The loads whose mean response time is longer `with` zero-latency access than `without` it.
 ///
 /// # Errors
-/// A device that can't be built.
+/// If a device can't be built.
 pub fn slower_without_order(with: &Profile, without: &Profile, effort: Effort) -> Result<Vec<String>, ProfileError> {
     const THINK_MICROS: [u64; 4] = [0, 1_000, 5_000, 20_000];
     let short = effort == Effort::Short;
@@ -238,7 +238,7 @@ pub fn slower_without_order(with: &Profile, without: &Profile, effort: Effort) -
     Ok(slower)
 }
 
-/// A mean and its uncertainty.
+/// A mean, with its uncertainty.
 #[derive(Clone, Copy)]
 struct Mean {
     nanos: u64,
@@ -246,7 +246,7 @@ struct Mean {
     variance: u128,
 }
 
-/// Batches of a mean.
+/// Number of batches in a mean.
 const BATCHES: u64 = 10;
 
 impl Mean {

@@ -1,16 +1,17 @@
 //! The emulator server: device models and their bytes for guests on other machines.
 //!
 //! A guest stands still while it waits for the server. So it asks once for everything up to its next wait: the next
-//! completion if nothing else arrives. To answer, the model must run ahead of the guest's time. It does so on a fork.
-//! The model itself stays at the last arrival. A new request that contradicts the prediction drops the fork (a
-//! *rollback*, at most one per request); a confirmed fork becomes the model. Due times are the same as without running
-//! ahead; only the number of messages differs.
+//! completion if no request arrives before. To answer, the model must run ahead of the guest's time. It does so on a
+//! fork, while the model itself stays at the last arrival. A new request that contradicts the prediction drops the fork
+//! (a *rollback*, at most one per request); a confirmed fork becomes the model. Running ahead changes the number of
+//! messages, but no due time.
 //!
 //! [`Session`] is one device and its bytes, sans-I/O: commands in, answers out. [`EmulatorServer`] puts it behind
 //! sockets. A session outlives its connection for a while, so that a client can reconnect.
 //!
-//! Clients may be hostile. `limits` has what they share (memory, processor time), [`listen`](crate::listen) who is let
-//! in and who makes room, `socket` the deadlines of a connection and TLS, and the protocol its bounds and the token.
+//! Clients may be hostile. Limits on shared memory and processor time are in `limits`, admission and eviction in
+//! [`listen`](crate::listen), a connection's deadlines and TLS in `socket`, and bounds of messages and the token in the
+//! protocol.
 
 mod connection;
 mod limits;

@@ -1,4 +1,4 @@
-//! Sessions behind sockets: who is let in, which sessions outlive their connections, and how everything ends.
+//! Sessions behind sockets: admission of clients, sessions that outlive their connections, and shutdown.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -23,13 +23,13 @@ use crate::protocol::{Answer, ErrorCode, SessionId, Token};
 pub struct ServeOptions {
     /// Most sessions at a time.
     pub sessions: Share,
-    /// Most connections at a time, those that have not greeted yet included.
+    /// Most connections at a time, including those without a greeting yet.
     pub connections: Share,
     /// How long a session waits for a client whose connection was lost.
     pub keep: Duration,
     /// How long a client may take from connecting to its first device, TLS and greeting included.
     pub greeting: Duration,
-    /// A session that is silent for longer makes room for another one, if there is no other room.
+    /// A session that has been silent for longer may be evicted for another one.
     pub idle: Duration,
     /// Most processor time of one command.
     pub call: Duration,
@@ -40,7 +40,8 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// Sixteen sessions, 64 connections, ten minutes to come back, ten seconds to greet, one second for a command.
+    /// Sixteen sessions, 64 connections, ten minutes to reconnect, ten seconds for a greeting, one second for a
+    /// command.
     fn default() -> Self {
         ServeOptions {
             sessions: Share::of(16),
@@ -60,17 +61,17 @@ impl Default for ServeOptions {
 pub struct ServeStatistics {
     /// Sessions that began.
     pub sessions: u64,
-    /// Connections that went on with a session.
+    /// Connections that resumed a session.
     pub resumptions: u64,
     /// Requests submitted in sessions that have ended.
     pub requests: u64,
-    /// Predictions that were dropped in sessions that have ended.
+    /// Predictions dropped in sessions that have ended.
     pub rollbacks: u64,
-    /// Clients that were turned away or broke the rules.
+    /// Clients that were rejected, or that violated the protocol.
     pub refusals: u64,
-    /// Connections and sessions that made room for others.
+    /// Connections and sessions evicted for others.
     pub evictions: u64,
-    /// Devices whose bytes could not be made safe at the end.
+    /// Devices whose bytes could not be made durable at the end.
     pub store_failures: u64,
 }
 
@@ -91,7 +92,7 @@ pub(super) struct Shared {
     store_failure: Mutex<Option<String>>,
 }
 
-/// A session and the connection that it has, if it has one.
+/// A session, and its connection if it has one.
 pub(super) struct Kept {
     pub session: Mutex<Session>,
     peer: Peer,
@@ -99,7 +100,7 @@ pub(super) struct Kept {
 }
 
 struct State {
-    /// Grows with each connection; an older one has been taken over.
+    /// Increases with each connection; a thread with an older value has lost the session to a later connection.
     generation: u64,
     socket: Option<Socket>,
     lost_at: Option<Instant>,
@@ -107,11 +108,11 @@ struct State {
     has_device: bool,
 }
 
-/// Interval of the checks for abandoned sessions, and for the server's own end.
+/// Interval of the checks for abandoned sessions, and for the server's shutdown.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time for which a lost client's session is kept in any case.
+/// Minimum time for which a lost client's session is kept.
 const RETURN: Duration = Duration::from_secs(60);
-/// How long the end waits for sessions that are still at work.
+/// Longest wait at shutdown for sessions that are executing commands.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl EmulatorServer {
@@ -141,7 +142,7 @@ impl EmulatorServer {
         socket::address_of(&self.listener)
     }
 
-    /// Serves until `stop` is set; returns what was served.
+    /// Serves until `stop` is set. Returns the server's counters.
     ///
     /// # Errors
     /// If no client can be accepted any more.
@@ -152,7 +153,7 @@ impl EmulatorServer {
             match self.listener.accept() {
                 Ok((socket, peer)) => refused.extend(self.shared.clone().accepted(socket, peer)),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                // The client gave up meanwhile, or this process has too much open for the moment.
+                // The client gave up meanwhile, or this process has too many open files at the moment.
                 Err(_) => thread::sleep(LOOK_EVERY),
             }
             refused.forget();
@@ -164,7 +165,7 @@ impl EmulatorServer {
         Ok(statistics)
     }
 
-    /// Why the bytes of a device could not be made safe, if that has happened.
+    /// Why a device's bytes could not be made durable, if that happened.
     #[must_use]
     pub fn store_failure(&self) -> Option<String> {
         lock(&self.shared.store_failure).clone()
@@ -179,11 +180,11 @@ impl Drop for EmulatorServer {
     }
 }
 
-/// Connections that were refused with a sentence: closed at once, some would lose it.
+/// Connections that were refused with a message. Closing them at once could lose it.
 #[derive(Default)]
 struct Refused(VecDeque<(Instant, Socket)>);
 
-/// Most of them, and how long they stay.
+/// Most such connections, and the time for which they stay open.
 const REFUSED_MAX: usize = 64;
 const REFUSED_STAY: Duration = Duration::from_millis(500);
 
@@ -202,16 +203,16 @@ impl Refused {
     }
 }
 
-/// Connections.
+/// Admission of connections.
 impl Shared {
-    /// Lets a client in; returns the socket of one that was refused.
+    /// Admits a client; returns the socket of a refused one.
     fn accepted(self: Arc<Self>, mut socket: Socket, peer: Peer) -> Option<Socket> {
         let entered = self.connections.enter(&socket, peer, self.clock.now());
         let place = match entered {
             Ok(place) => place,
             Err(reason) => {
                 lock(&self.statistics).refusals += 1;
-                // With TLS nothing can be said yet.
+                // With TLS, no message can be sent before the handshake.
                 if self.options.tls.is_none() {
                     let mut bytes = Vec::new();
                     Answer::error(ErrorCode::Busy, reason).encode(0, &mut bytes);
@@ -222,7 +223,7 @@ impl Shared {
         };
         let shared = self.clone();
         let _ = thread::Builder::new().name("emulator session".into()).spawn(move || {
-            // A client that went away is no error of the server's.
+            // A client's disconnection is no error of the server.
             let _ = connection::serve(&shared, &place, socket, peer);
         });
         None
@@ -233,9 +234,9 @@ impl Shared {
     }
 }
 
-/// Sessions.
+/// Beginning, resumption and end of sessions.
 impl Shared {
-    /// The session of that number.
+    /// The session with this id.
     pub fn resume(&self, id: SessionId) -> Option<Arc<Kept>> {
         lock(&self.statistics).resumptions += 1;
         lock(&self.sessions).get(&id).cloned()
@@ -284,21 +285,21 @@ impl Shared {
         }
     }
 
-    /// A session has executed its last command.
+    /// Removes a session that has executed its last command.
     pub fn finished(&self, id: SessionId, kept: &Kept, end: SessionEnd) {
         lock(&self.sessions).remove(&id);
         lock(&self.statistics).refusals += u64::from(end == SessionEnd::Violated);
         self.close(&mut lock(&kept.session));
     }
 
-    /// Ends a session from outside; one that is in the middle of a command ends with that.
+    /// Ends a session for another reason. A session that is executing a command ends after the command.
     fn end(&self, id: SessionId) {
         let Some(kept) = lock(&self.sessions).remove(&id) else { return };
         kept.cut();
         match kept.session.try_lock() {
             Ok(mut session) => self.close(&mut session),
             Err(TryLockError::Poisoned(poisoned)) => self.close(&mut poisoned.into_inner()),
-            // The thread that executes the command finds that it is gone.
+            // The thread that executes the command notices the removal.
             Err(TryLockError::WouldBlock) => {}
         }
     }
@@ -308,7 +309,7 @@ impl Shared {
         lock(&self.sessions).contains_key(&id)
     }
 
-    /// Counts a session's work, and makes its bytes safe.
+    /// Adds a session's work to the counters, and makes its bytes durable.
     pub fn close(&self, session: &mut Session) {
         let (requests, rollbacks) = session.submitted_and_rollbacks();
         let closed = session.close();
@@ -334,7 +335,7 @@ impl Shared {
         }
     }
 
-    /// Ends everything. A session that is in the middle of something is waited for a while.
+    /// Ends all sessions. Waits up to [`FAREWELL`] for those that are executing commands.
     fn stop(&self) {
         self.shop.stop();
         self.connections.cut();
@@ -357,7 +358,7 @@ impl Shared {
 }
 
 impl Kept {
-    /// Makes this the session's connection; one before it is cut.
+    /// Makes `socket` the session's connection, and cuts the previous one.
     pub fn take_over(&self, socket: Socket) -> u64 {
         let mut state = lock(&self.state);
         if let Some(before) = state.socket.replace(socket) {
@@ -369,7 +370,7 @@ impl Kept {
         state.generation
     }
 
-    /// Whether a connection is still the session's; then something was heard of the client.
+    /// Marks the session as active now. Returns whether the connection is still the session's.
     pub fn heard(&self, generation: u64) -> bool {
         let mut state = lock(&self.state);
         state.heard_at = Instant::now();
@@ -396,8 +397,8 @@ impl Kept {
 }
 
 impl State {
-    /// Whether the session can be spared, and since when: without a device at once, one whose client was expected back
-    /// and did not come, or one that has long been silent.
+    /// Rank for eviction, and since when: a session without a device at once, one whose client did not reconnect in
+    /// time, or one that has been silent for long.
     fn spare(&self, idle: Duration) -> Option<(u8, Instant)> {
         match self.lost_at {
             _ if !self.has_device => Some((0, self.heard_at)),
@@ -415,7 +416,7 @@ pub(super) fn fresh_id() -> io::Result<SessionId> {
     Ok(SessionId(id))
 }
 
-/// A panicked thread's data are still consistent: it panics only inside a session, which then ends.
+/// A panicked thread's data are still consistent: it panics only inside a session, and that session then ends.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

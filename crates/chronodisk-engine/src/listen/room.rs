@@ -1,23 +1,23 @@
 //! Admission of connections, and eviction at the limit: sans-I/O.
 //!
 //! Every present connection has a peer, a rank and an instant. At the total limit, or at a peer's share, an expendable
-//! connection is evicted: of the lowest rank, of the peer with the most connections, the oldest.
+//! connection is evicted: of the lowest rank, then of the peer with the most connections, then the oldest.
 
 use std::collections::BTreeMap;
 
 use super::socket::Peer;
 
-/// Most in all, and most of one peer.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// In all.
+    /// In total.
     pub most: usize,
-    /// Of one peer: an address, or a user of this machine.
+    /// For one peer: an address, or a user of this machine.
     pub per_peer: usize,
 }
 
 impl Share {
-    /// A limit, with three quarters of it for one peer.
+    /// A limit; one peer may use three quarters of it.
     #[must_use]
     pub fn of(most: usize) -> Share {
         Share { most, per_peer: (most * 3).div_ceil(4).max(1) }
@@ -27,28 +27,28 @@ impl Share {
 /// A present connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest<K, T> {
-    /// Which one it is.
+    /// Name of the connection.
     pub key: K,
     /// The peer that owns it.
     pub peer: Peer,
-    /// Who can be spared, and since when; the smaller rank first.
+    /// Rank for eviction, the smallest first, and since when; `None` if it must stay.
     pub spare: Option<(u8, T)>,
 }
 
 /// Decision on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission<K> {
-    /// There is room.
+    /// There is room: admit it.
     Welcome,
-    /// Once this one is gone.
+    /// Admit it after evicting this one.
     Instead(K),
-    /// There are too many.
+    /// Reject it: the total limit is reached.
     Full,
-    /// The peer has its share.
+    /// Reject it: the peer's share is used up.
     PeerFull,
 }
 
-/// Whether there is room for one more of `peer`.
+/// Decides on one more connection of `peer`.
 pub fn admit<K: Copy, T: Copy + Ord>(guests: &[Guest<K, T>], share: Share, peer: Peer) -> Admission<K> {
     let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
     for guest in guests {
@@ -58,7 +58,7 @@ pub fn admit<K: Copy, T: Copy + Ord>(guests: &[Guest<K, T>], share: Share, peer:
         let candidates = guests.iter().filter(|guest| !own || guest.peer == peer);
         let ranked = candidates.filter_map(|guest| {
             let (rank, since) = guest.spare?;
-            // A peer never loses a place to one with more places.
+            // A peer never loses a place to a peer with more connections.
             let count = counts[&guest.peer];
             let fair = guest.peer == peer || count >= counts.get(&peer).copied().unwrap_or(0);
             fair.then_some(((rank, std::cmp::Reverse(count), since), guest.key))
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(admit(&guests, share, Peer::User(9)), Admission::Instead(3));
         // A peer at its share can only replace its own connections.
         assert_eq!(admit(&guests[..4], Share { most: 5, per_peer: 1 }, Peer::User(1)), Admission::Instead(0));
-        // Nor does a peer with many take the place of one with few.
+        // A peer with many connections does not evict one of a peer with few.
         let guests = [guest(0, 1, Some((0, 0))), guest(1, 2, None), guest(2, 2, None)];
         assert_eq!(admit(&guests, Share { most: 3, per_peer: 3 }, Peer::User(2)), Admission::Full);
     }

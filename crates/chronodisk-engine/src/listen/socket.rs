@@ -1,4 +1,4 @@
-//! Listeners and the sockets that they accept: TCP, or in the file system.
+//! Listeners and the sockets that they accept: TCP, or Unix domain sockets.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -12,17 +12,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
-/// Where clients connect. Accepting never blocks.
+/// A listening socket. Accepting never blocks.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP port.
     Tcp(TcpListener),
-    /// A socket in the file system, and its name.
+    /// A Unix domain socket, and its path.
     Unix(UnixListener, PathBuf),
 }
 
 impl Listener {
-    /// Listens at the first of these addresses at which that is possible.
+    /// Listens at the first of these addresses that can be bound.
     ///
     /// # Errors
     /// The host's error.
@@ -32,8 +32,7 @@ impl Listener {
         Ok(Listener::Tcp(listener))
     }
 
-    /// Listens at a name of the file system. A socket of that name at which nobody listens is what a killed server
-    /// left, and is replaced.
+    /// Listens at a path. A socket there without a listener is left over from a killed server, and is replaced.
     ///
     /// # Errors
     /// The host's error.
@@ -47,7 +46,7 @@ impl Listener {
         Ok(Listener::Unix(listener, path.to_owned()))
     }
 
-    /// The address, with the port that the host chose; `None` in the file system.
+    /// The address, with the port chosen by the host; `None` for a Unix domain socket.
     ///
     /// # Errors
     /// The host's error.
@@ -58,7 +57,7 @@ impl Listener {
         }
     }
 
-    /// Waits for a client, at most for so long.
+    /// Waits for a client, at most for `limit`.
     ///
     /// # Errors
     /// The host's error.
@@ -70,16 +69,16 @@ impl Listener {
         }
     }
 
-    /// A client that waits to be let in.
+    /// Accepts a waiting client.
     ///
     /// # Errors
-    /// The host's error, [`ErrorKind::WouldBlock`] if there is none.
+    /// The host's error, [`ErrorKind::WouldBlock`] if no client waits.
     pub fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept()?;
                 stream.set_nonblocking(false)?;
-                // An answer must not wait for another one to share a packet with.
+                // An answer must not wait for a later one to share its packet.
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
                 Ok((Socket::Tcp(stream), Peer::of_address(address.ip())))
@@ -103,7 +102,7 @@ impl AsFd for Listener {
     }
 }
 
-/// A host that is gone is noticed after a minute, though it never said so.
+/// Keep-alive detects within a minute that a host is gone without closing the connection.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
@@ -129,7 +128,7 @@ pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 /// The identity of a client for its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
-    /// An address; of IPv6 the network of 64 bits, since one host can have all of its addresses.
+    /// An address. For IPv6, the network of 64 bits, since one host may use all its addresses.
     Address(IpAddr),
     /// A user of this machine.
     User(u32),
@@ -153,12 +152,12 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A connection of bytes.
+/// A byte stream to a client.
 #[derive(Debug)]
 pub enum Socket {
     /// Over TCP.
     Tcp(TcpStream),
-    /// In the file system.
+    /// Over a Unix domain socket.
     Unix(UnixStream),
 }
 
@@ -174,7 +173,7 @@ impl Socket {
         })
     }
 
-    /// Cuts it; who reads or writes on a clone of it notices.
+    /// Cuts the connection. Reads and writes on its clones end, too.
     pub fn cut(&self) {
         let _ = match self {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -182,7 +181,7 @@ impl Socket {
         };
     }
 
-    /// Says something if that takes no time.
+    /// Writes the bytes if the socket accepts them without blocking.
     pub fn say_at_once(&mut self, bytes: &[u8]) {
         let _ = match self {
             Socket::Tcp(stream) => stream.set_nonblocking(true).and_then(|()| stream.write_all(bytes)),
@@ -190,7 +189,7 @@ impl Socket {
         };
     }
 
-    /// The longest that reading and writing may take.
+    /// Sets the longest duration of a read and of a write.
     ///
     /// # Errors
     /// The host's error.

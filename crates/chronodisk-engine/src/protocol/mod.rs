@@ -1,8 +1,8 @@
-//! The protocol between an engine and a model that is elsewhere: on another machine (the emulator server) or in another
-//! program (an external model).
+//! The protocol between an engine and a remote model: on another machine (the emulator server) or in another program
+//! (an external model).
 //!
 //! It has the four commands of Wu and Tsai, "A Storage Device Emulator for System Performance Evaluation" (ACM TECS
-//! 14(4), 2015, table II), and what a connection needs around them:
+//! 14(4), 2015, table II), and those that a connection needs besides:
 //!
 //! | the paper's | here |
 //! |---|---|
@@ -23,21 +23,20 @@
 //! | 2 | in a command: how many commands before it have not been answered yet; in an answer: zero |
 //! | 8 | sequence number of the command, from 1; an answer has that of its command; zero for `Hello` |
 //!
-//! *Order.* The client may send [`UNANSWERED_MAX`] commands ahead of their answers; the server executes and answers
-//! them in order. *Repetition.* After a connection was lost the client greets again with its session's id, and sends
-//! everything once more that was not answered; the server answers what it has executed already from memory, so a
-//! repeated command has no second effect. *Time.* Every instant is virtual and comes from the client; the server reads
-//! no clock. *Versions.* The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both
-//! sides can say which version they lack.
+//! *Order.* The client may send [`UNANSWERED_MAX`] commands ahead of their answers. The server executes and answers
+//! them in order. *Repetition.* After a lost connection the client greets again with its session's id, and repeats all
+//! unanswered commands. The server remembers the answers of commands that it has executed, so a repeated command has no
+//! second effect. *Time.* Every instant is virtual and comes from the client; the server reads no clock. *Versions.*
+//! The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both sides can name the version
+//! that they lack.
 //!
-//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce
-//! of its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
+//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with a token answers with its
+//! own nonce ([`Answer::Challenge`]), verifies the client's [`Command::Prove`], proves that it has the token as well
 //! ([`Answer::Proven`]) and then welcomes the client. The token itself is never sent. *Bounds.* Besides the lengths of
-//! frames: a read or write has at most [`REQUEST_BYTES_MAX`], another range [`RANGE_BYTES_MAX`], what is outstanding
-//! [`OUTSTANDING_BYTES_MAX`], and nothing arrives after
-//! [`LATEST_ARRIVAL`](chronodisk_device::LATEST_ARRIVAL).
+//! frames: a read or write has at most [`REQUEST_BYTES_MAX`], another range [`RANGE_BYTES_MAX`], outstanding requests
+//! together [`OUTSTANDING_BYTES_MAX`], and no arrival is after [`LATEST_ARRIVAL`](chronodisk_device::LATEST_ARRIVAL).
 //!
-//! This module is sans-I/O: bytes in, messages out. Everything that comes from the other side is checked and bounded.
+//! This module is sans-I/O: bytes in, messages out. Bytes from the other side are checked and bounded.
 
 mod auth;
 mod fields;
@@ -77,8 +76,8 @@ pub const UNANSWERED_MAX: usize = 256;
 /// Most outstanding requests of one model; four times the capacity of a guest's ring.
 pub const OUTSTANDING_MAX: usize = 4096;
 
-/// Most bytes of a request that reads or writes, so that the work of one command is bounded; the largest that Linux
-/// makes are a few mebibytes.
+/// Most bytes of a read or write, so that the work of one command is bounded. Linux's largest requests are a few
+/// mebibytes.
 pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
 
 /// Longest discard or write of zeros: the largest that a virtio block device receives.
@@ -96,7 +95,7 @@ pub const GREETING_BYTES_MAX: usize = 1 << 10;
 /// Most statistics of a model.
 pub const STATISTICS_MAX: usize = 1024;
 
-/// Names a session; all zero asks for a new one.
+/// Id of a session; all zero asks for a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -105,25 +104,25 @@ impl SessionId {
     pub const NEW: SessionId = SessionId([0; 16]);
 }
 
-/// Bytes that are not of this protocol.
+/// Bytes that violate the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A frame announces more than any message has.
+    /// A frame announces more bytes than any message has.
     #[error("a frame announces {len_bytes} bytes; the most are {most_bytes}")]
     TooLong {
         /// The length announced.
         len_bytes: u32,
-        /// The most that it may have, here and now.
+        /// The most bytes allowed in this state.
         most_bytes: usize,
     },
-    /// A kind that is not known, or not in this direction.
+    /// An unknown kind of message, or one of the wrong direction.
     #[error("a message is of the unknown kind {kind:#06x}")]
     UnknownKind {
         /// The kind.
         kind: u16,
     },
-    /// A message ends too early or goes on too long.
+    /// A message is too short or too long.
     #[error("{message}: the body has {actual_bytes} bytes, which is too {too}")]
     Length {
         /// Which message.
@@ -133,7 +132,7 @@ pub enum ProtocolError {
         /// `few` or `many`.
         too: &'static str,
     },
-    /// A field has a value that it can't have.
+    /// A field has an invalid value.
     #[error("{message}: {field} is {value}; expected {expected}")]
     Field {
         /// Which message.
@@ -153,21 +152,21 @@ pub enum ProtocolError {
         /// Which field.
         field: &'static str,
     },
-    /// A device's name is none.
+    /// An invalid name of a device.
     #[error("the device's name has something in it that is no letter, digit, dash, dot or underline, or no length")]
     Name,
     /// The other side does not begin with the magic bytes.
     #[error("the other side does not speak this protocol")]
     Magic,
-    /// An answer belongs to no command, or not to the next one.
+    /// An answer to no command, or not to the next one.
     #[error("an answer to command {actual} came where that to {expected} was due")]
     Order {
-        /// The command that is next.
+        /// Sequence number of the next command to be answered.
         expected: u64,
-        /// The one named.
+        /// Sequence number in the answer.
         actual: u64,
     },
-    /// An answer is of another kind than its command's.
+    /// The kind of an answer does not match its command.
     #[error("{command} was answered with a message of kind {kind:#06x}")]
     Answer {
         /// The command.

@@ -1,15 +1,14 @@
-//! A device that makes use of every freedom that the contract leaves, for the engine's tests.
+//! A device that uses every freedom of the contract, for the engine's tests.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
-/// Serves the nearest request first on several channels, with service times on a coarse grid (so
-/// that much happens at one instant), media errors, background events for ever that change later
-/// service times, and a completion bound that is either exact or useless.
+/// Serves the nearest request first on several channels, with service times on a coarse grid (so that many events share
+/// an instant), media errors, endless background events that change later service times, and a completion bound that is
+/// either exact or useless.
 ///
-/// What is served when depends on everything that waits, so a replay that forgets or displaces one
-/// arrival shows it.
+/// The order of service depends on all waiting requests, so a replay that loses or moves one arrival shows it.
 #[derive(Clone, Debug)]
 pub struct Capricious {
     info: DeviceInfo,
@@ -101,7 +100,7 @@ impl DeviceModel for Capricious {
 
     fn completion_bound(&self) -> Option<Nanos> {
         let first = self.first_completion()?;
-        // The least that the contract asks for: later than now.
+        // The least that the contract requires: later than now.
         Some(if self.exact_bound { first } else { self.now + Nanos::from_nanos(1) })
     }
 
@@ -110,7 +109,7 @@ impl DeviceModel for Capricious {
         if let (Some(period), None) = (self.background_period, self.first_completion())
             && self.next_background <= limit
         {
-            // An idle gap costs the same however long it is.
+            // Skipping an idle gap takes equal work for any length.
             let missed = 1 + (limit - self.next_background).as_nanos() / period.as_nanos();
             self.background_count += missed;
             self.next_background =
@@ -140,7 +139,7 @@ impl DeviceModel for Capricious {
     }
 }
 
-/// A request inside of [`Capricious`], from any number.
+/// A request inside [`Capricious`], derived from a number.
 pub fn request(id: u64, number: u64) -> Request {
     let op = if number.is_multiple_of(3) { Op::Write } else { Op::Read };
     let sectors = 1 + number % 64;

@@ -1,52 +1,53 @@
-//! A small world without noise: threads that compute, read, read ahead and sleep, on processors that they share and on
-//! a device with channels. It runs at any speed of the device, followed and frozen by a [`Dilation`] or left alone.
+//! A small simulated world without noise: threads compute, read, read ahead and sleep, on shared processors and on a
+//! device with channels. It runs at any speed of the device, and either follows and freezes the program by a
+//! [`Dilation`] or leaves it alone.
 
 use std::collections::HashMap;
 
 use chronodisk_engine::dilation::{Dilation, DilationOptions, Direction, Event, Prediction, Wake, Wish};
 use chronodisk_sim::Nanos;
 
-/// What a thread does next. Durations are in nanoseconds.
+/// The next step of a thread. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Compute(f64),
-    /// Reads so many bytes and waits for them.
+    /// Reads this number of bytes and waits for them.
     Read(f64),
-    /// The same in a loop of events: goes on for a moment whenever as much time is over.
+    /// Reads bytes in an event loop: wakes for a moment at each interval until they are there.
     Poll(f64, f64),
-    /// Has so many bytes read ahead.
+    /// Begins to read ahead this number of bytes.
     Start(f64),
-    /// Waits for the thread's read-ahead of this number, counted from 0.
+    /// Waits for the thread's read-ahead with this number, counted from 0.
     Await(usize),
     Sleep(f64),
-    /// Waits until the thread of this number has ended.
+    /// Waits for the end of the thread with this number.
     Join(usize),
 }
 
-/// A device: each request takes `latency` on one of the channels, then the bytes cross the one bus, in order.
+/// A device: each request takes `latency` on one of the channels; then its bytes cross a single bus, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     pub latency: f64,
-    /// Bytes per nanosecond; infinite if zero.
+    /// Bytes per nanosecond; zero for an infinite rate.
     pub rate: f64,
     pub channels: usize,
-    /// Every so manieth request takes 30 times the latency; none if zero.
+    /// Each n-th request takes 30 times the latency; zero for none.
     pub hiccup_every: usize,
 }
 
-/// What the world is besides.
+/// Further properties of the world.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     pub processors: f64,
-    /// From the wish to freeze until the program stands, and from that to thaw until it runs.
+    /// Delay from the decision to freeze until the program stands, and from the decision to thaw until it runs.
     pub freeze_delay: f64,
     pub thaw_delay: f64,
-    /// From this thread on they are the kernel's: they work for the program, and are never frozen.
+    /// First of the kernel's threads: they work for the program, and are never frozen.
     pub kernel_from: usize,
 }
 
 impl Default for World {
-    /// As measured on a machine of 2026 with cgroup v2.
+    /// Measured on a machine of 2026 with cgroup v2.
     fn default() -> Self {
         World { processors: 2.0, freeze_delay: 4_000.0, thaw_delay: 15_000.0, kernel_from: usize::MAX }
     }
@@ -80,15 +81,15 @@ impl Serving {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// Wants a processor for so long.
+    /// Needs a processor for this long.
     Runs(f64),
-    /// For which request, and since when.
+    /// Waits for a request; since when.
     Waits(u64, f64),
-    /// For which request, since when, how long between two ticks, and when the next one comes.
+    /// Polls for a request; since when, interval of the ticks, next tick.
     Polls(u64, f64, f64, f64),
-    /// Until, and since.
+    /// Sleeps; until when, since when.
     Sleeps(f64, f64),
-    /// For the end of a thread, since when.
+    /// Waits for the end of a thread; since when.
     Joins(usize, f64),
     Ended,
 }
@@ -101,12 +102,12 @@ struct Thread<'a> {
     is_kernels: bool,
 }
 
-/// The program alone on a device of this speed: how long it takes, in nanoseconds.
+/// Running time of the program alone on a device of this speed, in nanoseconds.
 pub fn truth(world: World, program: &[Vec<Step>], device: Device, speed: f64) -> f64 {
     Run::new(world, program, device, speed, None).follow_through().0
 }
 
-/// The program on the device as it is, with what is predicted: the time it takes, and the prediction.
+/// Runs the program with a dilation on the device. Returns its running time and the prediction.
 pub fn followed(world: World, program: &[Vec<Step>], device: Device, options: DilationOptions) -> (f64, Prediction) {
     let dilation = Dilation::new(options, Nanos::ZERO);
     let (elapsed, prediction) = Run::new(world, program, device, 1.0, Some(dilation)).follow_through();
@@ -122,7 +123,7 @@ struct Run<'a> {
     now: f64,
     dilation: Option<Dilation>,
     frozen: bool,
-    /// What the supervisor has under way, and when it takes effect.
+    /// The supervisor's pending freeze or thaw, and the instant of its effect.
     under_way: Option<(f64, bool)>,
     told_runnable: bool,
     told_helped: bool,
@@ -162,7 +163,7 @@ impl<'a> Run<'a> {
         self.threads.iter().filter(runs).count()
     }
 
-    /// Tells whether something runs, if that is new.
+    /// Reports whether any thread can run, if that changed.
     fn tell_runnable(&mut self, wake: Wake) {
         let helped = self.runnable(true) > 0;
         if helped != self.told_helped {
@@ -184,7 +185,7 @@ impl<'a> Run<'a> {
         self.last_id
     }
 
-    /// Takes a thread to the next step at which time passes.
+    /// Advances a thread to its next step that takes time.
     fn go_on(&mut self, index: usize) {
         loop {
             let thread = &mut self.threads[index];
@@ -217,7 +218,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a thread that runs has of a processor.
+    /// The share of a processor that each runnable thread gets.
     fn share(&self) -> f64 {
         let program = if self.frozen { 0 } else { self.runnable(false) };
         match program + self.runnable(true) {
@@ -259,7 +260,7 @@ impl<'a> Run<'a> {
         (self.now, prediction)
     }
 
-    /// Begins what the prediction wishes; otherwise says when to ask again.
+    /// Begins the freeze or thaw that the prediction asks for; otherwise returns when to ask again.
     fn supervise(&mut self) -> Option<f64> {
         let dilation = self.dilation.as_mut()?;
         dilation.tick(Nanos::from_nanos(self.now.round() as u64));
@@ -311,10 +312,10 @@ impl<'a> Run<'a> {
         for index in 0..self.threads.len() {
             match self.threads[index].state {
                 State::Polls(id, since, tick, tick_at) if tick_at <= self.now + INSTANT && !completed.contains(&id) => {
-                    // It has blocked since the tick before, or since it began.
+                    // The thread has blocked since the previous tick, or since it began to poll.
                     let blocked = since.max(tick_at - tick);
                     self.tell(Event::Slept { since: Nanos::from_nanos(blocked.round() as u64) });
-                    // It goes on for no time; whether anything else runs does not change.
+                    // It runs for no time, so no other thread's state changes.
                     if !self.told_runnable && !self.frozen {
                         self.tell(Event::Runnable(Wake::Other));
                         self.tell(Event::Ticked);

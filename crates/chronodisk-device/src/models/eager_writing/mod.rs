@@ -1,4 +1,5 @@
-//! Eager writing, kind `eager-writing`: a disk that writes each block where its heads are soonest, and remembers where.
+//! Eager writing, kind `eager-writing`: a disk that writes each block at the place that its heads reach soonest, and
+//! maps addresses to places.
 //!
 //! Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate Storage Emulation" (FAST 2002), section 6.3: new
 //! data go "to an unused location near the disk head's current location", and the firmware maintains a mapping table.
@@ -7,14 +8,14 @@
 //!
 //! Modelled:
 //! - The host's requests are served one after the other, in order of arrival.
-//! - A write looks for the free block that passes under a head soonest: on the track where the heads are, and on the
-//!   `search-tracks` tracks around it that have free blocks, by what the disk says it needs to get there after its
-//!   command overhead and `margin`. From there on it takes all free blocks that follow each other, as far as it needs;
-//!   what is left begins anew when those are written. If there is nothing near, the nearest free block by address is
-//!   taken. The places that the data had before are free when the new ones are written.
-//! - A read is read from wherever its blocks are, runs of neighbours at once, in batches of up to 32. A block that was
-//!   never written has no place; it reads as zeros after the command overhead.
-//! - A discard and a write of zeros free the places; they cost the command overhead. A flush is the disk's.
+//! - A write goes to the free block that passes under a head soonest. Candidates are the track under the heads and the
+//!   `search-tracks` nearest tracks with free blocks. The disk's own positioning time counts, after its command
+//!   overhead and `margin`. From there on, the write takes all consecutive free blocks that it needs; for the remaining
+//!   data the search begins again once those are written. If no track nearby has a free block, the nearest free block
+//!   by address is taken. The old places of the data become free when the new ones are written.
+//! - A read collects the places of its blocks. Runs of neighbours are read together, in batches of up to 32. A block
+//!   that was never written has no place; it reads as zeros after the command overhead.
+//! - A discard and a write of zeros free the places; they cost the command overhead. A flush is passed to the disk.
 //!
 //! Not modelled: compaction of free space when idle (the paper has none) and the mapping table's own writes. The disk
 //! below must write through: with a write cache of its own it would move its heads at another time.
@@ -50,7 +51,7 @@ struct Parts {
     drive: Arc<Drive>,
     block_sectors: u64,
     search_tracks: u32,
-    /// From the choice of a place to the earliest movement of the heads, and to be on the safe side.
+    /// Time between the choice of a place and the earliest movement of the heads, including the margin.
     lead: Nanos,
     overhead: Nanos,
 }
@@ -62,10 +63,10 @@ struct EagerWriting {
     parts: Arc<Parts>,
     now: Nanos,
     disk: Disk,
-    /// By block of the host: the disk's block plus one, or zero without one.
+    /// The disk's block of each host block, plus one; zero if it has no place.
     map: CowTable<u32>,
     space: Space,
-    /// The disk's block behind the last one that was accessed.
+    /// The disk's block after the last accessed one.
     heads: u64,
     waiting: VecDeque<Request>,
     active: Option<Active>,
@@ -76,7 +77,7 @@ struct EagerWriting {
     statistics: EagerWritingStatistics,
 }
 
-/// The request that is being served, in blocks of the host.
+/// The request being served, in blocks of the host.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     request: Request,
@@ -84,7 +85,7 @@ struct Active {
     end: u64,
     /// Instant at which the disk has completed its requests.
     ready: Nanos,
-    /// Where the run of a write that is under way goes, and its length.
+    /// First block on the disk and length of the run being written.
     run: (u64, u64),
     status: Status,
 }
@@ -98,7 +99,7 @@ struct EagerWritingStatistics {
     far_runs: u64,
 }
 
-/// Most runs of a read that the disk has at once.
+/// Most runs of a read that are submitted to the disk at once.
 const RUNS_OF_A_BATCH: u32 = 32;
 
 impl EagerWriting {
@@ -126,7 +127,7 @@ impl EagerWriting {
         due.min(self.active.map_or(Nanos::MAX, |active| active.ready))
     }
 
-    /// Serves what waits, until something is under way.
+    /// Serves waiting requests until one keeps the disk busy.
     fn serve(&mut self) {
         while self.active.is_none() {
             let Some(request) = self.waiting.pop_front() else { return };
@@ -154,7 +155,7 @@ impl EagerWriting {
         }
     }
 
-    /// Asks the disk for the next batch of a read's runs when it has answered the last one, or completes the read.
+    /// Submits the next batch of a read's runs once the last batch has completed, or completes the read.
     fn read_on(&mut self, mut active: Active) {
         let asked = active.next > active.request.lba.0 / self.parts.block_sectors;
         let mut batch = 0;
@@ -172,7 +173,7 @@ impl EagerWriting {
         }
     }
 
-    /// Where `block` is, if it has a place, and how many blocks from it on, before `end`, follow it there.
+    /// The place of `block`, if it has one, and the number of blocks from it, before `end`, with consecutive places.
     fn mapped_run(&self, block: u64, end: u64) -> (Option<u64>, u64) {
         let first = self.map.get(block);
         let follows = |blocks: u64| match first {
@@ -202,7 +203,7 @@ impl EagerWriting {
         self.await_disk(active);
     }
 
-    /// Has the disk read or write blocks; the tag is of no consequence, since answers are counted.
+    /// Submits a read or write of blocks to the disk. The tag does not matter, since completions are only counted.
     fn access(&mut self, request: &Request, block: u64, place: u64, blocks: u64) {
         self.heads = place + blocks;
         let sectors = self.parts.block_sectors;
@@ -223,7 +224,7 @@ impl EagerWriting {
 
     /// Runs the disk until it has completed the active request.
     ///
-    /// The disk gets no other request before, whatever the host does: so its completions can be computed at once.
+    /// The disk gets no other request before then, so its completions can be computed at once.
     fn await_disk(&mut self, mut active: Active) {
         while self.disk.outstanding() > 0 {
             self.disk.step(Nanos::MAX, &mut self.answers);
@@ -235,7 +236,7 @@ impl EagerWriting {
         self.active = Some(active);
     }
 
-    /// The disk has answered all that it was asked for the active request.
+    /// Called when the disk has completed all requests for the active one.
     fn answered(&mut self) {
         let Some(mut active) = self.active.take() else { return };
         match active.request.op {
@@ -256,7 +257,7 @@ impl EagerWriting {
         }
     }
 
-    /// Completes the request in `after`, at the earliest a nanosecond after now if the disk had no part in it.
+    /// Completes the request in `after`, or a nanosecond after now if the disk had no part in it.
     fn complete(&mut self, active: &Active, after: Nanos) {
         self.due.push(self.now.saturating_add(after), (active.request.id, active.status));
     }
@@ -266,7 +267,8 @@ impl EagerWriting {
         let at = self.now.saturating_add(self.parts.lead);
         let mut best: Option<(Nanos, u64)> = None;
         let mut found = 0;
-        // Track by track in both directions, by address: those next to each other are so on the disk as well.
+        // Search track by track in both directions, by address: tracks with neighbouring addresses are neighbours on
+        // the disk.
         let last = self.space.blocks() - 1;
         let here = self.track(self.heads.min(last));
         let (mut down, mut up) = (here.0, here.1);
@@ -303,11 +305,11 @@ impl EagerWriting {
         (first, end)
     }
 
-    /// The free block of a track that is reached soonest, and when.
+    /// The free block of a track that is reached soonest, and the instant.
     fn soonest_on(&self, (first, end): (u64, u64), at: Nanos) -> Option<(Nanos, u64)> {
         self.space.next_free(first, end)?;
         let sectors = self.parts.block_sectors;
-        // Blocks pass in their order: those before this one have begun to pass when the head comes.
+        // Blocks pass in order of address: the blocks before this one begin to pass before the head arrives.
         let passed = self.disk.begun_on_arrival(at, first * sectors, true).div_ceil(sectors);
         let high = end.min(first + passed);
         let block = self.space.next_free(high, end).or_else(|| self.space.next_free(first, high))?;
@@ -315,7 +317,7 @@ impl EagerWriting {
     }
 }
 
-/// Tracks on either side among which free ones are looked for.
+/// Most tracks on either side that are searched for free blocks.
 const TRACKS_LOOKED_AT: u32 = 64;
 
 impl DeviceModel for EagerWriting {
@@ -398,7 +400,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     };
     let search_tracks = fields.optional_count("search-tracks", 0..=TRACKS_LOOKED_AT)?.unwrap_or(8);
     let margin: Nanos = fields.quantity_or("margin", Nanos::from_micros(100))?;
-    // In the largest blocks, so that they are valid for any logical block.
+    // Counted in the largest blocks, so that the capacity is valid for any logical block.
     let whole = drive.capacity_blocks() * SECTOR_BYTES / LARGEST_BLOCK_BYTES;
     let (most, default) = (whole * 99 / 100 * LARGEST_BLOCK_BYTES, whole * 9 / 10 * LARGEST_BLOCK_BYTES);
     if default == 0 || whole * LARGEST_BLOCK_BYTES / SECTOR_BYTES > u64::from(u32::MAX) * 8 {

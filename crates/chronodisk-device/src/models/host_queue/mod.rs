@@ -11,10 +11,10 @@
 //! batch-requests = 32               # of a process that has waited for a place (2)
 //! batch-time = "20 ms"              # (2)
 //! merge = "both"                    # both, back, none
-//! max-request = "512 KiB"           # of what is merged; longer requests are split (2)
+//! max-request = "512 KiB"           # most bytes of a merged request; longer requests are split (2)
 //! plug-delay = "3 ms"               # a queue that was empty waits for more; 0 ms: never (1)
 //! unplug-threshold = 4              # or until there are as many (2)
-//! unplug-at = "reads"               # or until somebody waits for a read; all (direct I/O), never
+//! unplug-at = "reads"               # or until a caller waits for a read; all (direct I/O), never
 //! device-depth = 1                  # requests in the device at once; 1 without command queueing
 //! ```
 //!
@@ -27,11 +27,11 @@
 //! 3. `block/deadline-iosched.c`.
 //! 4. `block/cfq-iosched.c`.
 //!
-//! Modelled: see the modules `line` (places and who waits for them), `elevator` (the order) and `policy` (merging,
-//! plugging, dispatch). A request that joins another needs no place; two that meet become one. Flushes go to the device
-//! before everything else and need no place; discards and writes of zeros count as writes and are not merged, nor are
-//! `fua` writes. Not modelled: the processor's time, priorities, and that a process which waits can't issue: its later
-//! requests wait behind the first instead.
+//! Modelled: see the modules `line` (places and the requests that wait for them), `elevator` (the order) and `policy`
+//! (merging, plugging, dispatch). A request that is merged into another needs no place, and two requests that become
+//! adjacent are merged. Flushes go to the device before all other requests and need no place. Discards and writes of
+//! zeros count as writes and are not merged; `fua` writes are not merged, either. Not modelled: processor time,
+//! priorities, and the blocking of a process that waits for a place: its later requests wait behind the first instead.
 
 mod elevator;
 mod line;
@@ -76,7 +76,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     Ok(blueprint(&member, parameters))
 }
 
-/// The queue with the elevator of this name, and all else as in David, in front of a device.
+/// The queue of David, with the elevator of this name, in front of a device.
 pub(crate) fn in_front_of(member: &Arc<Design>, elevator: &str) -> Result<Blueprint, String> {
     let Some(&(_, name)) = ELEVATORS.iter().find(|(known, _)| *known == elevator) else {
         let names: Vec<String> = ELEVATORS.iter().map(|entry| format!("\"{}\"", entry.0)).collect();
@@ -89,7 +89,7 @@ fn blueprint(member: &Arc<Design>, parameters: Parameters) -> Blueprint {
     let (behind, measured, parameters) = (Arc::clone(member), Arc::clone(member), Arc::new(parameters));
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed };
-        // A multiple of the member's block that is no more than its capacity.
+        // The largest multiple of the member's block within its capacity.
         let member = behind.build(&options).expect("the member takes every capacity up to its own");
         let (volatile_cache, discard_unit_sectors) = (member.info().volatile_cache, member.info().discard_unit_sectors);
         let info = DeviceInfo { volatile_cache, discard_unit_sectors, ..info };

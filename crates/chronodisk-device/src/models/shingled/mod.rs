@@ -1,29 +1,30 @@
 //! A drive-managed shingled disk, kind `shingled-disk`: tracks overlap like shingles, so that data can't be changed in
-//! place, and the drive hides it.
+//! place. The drive hides this from the host.
 //!
-//! After what Aghayev and Desnoyers found in two drives ("Skylight: A Window on Shingled Disk Operation", FAST 2015):
+//! After the behaviour of two drives, measured by Aghayev and Desnoyers ("Skylight: A Window on Shingled Disk
+//! Operation", FAST 2015):
 //! - The medium is divided into *bands* with a fixed place for every address (static mapping), and a *persistent cache*
 //!   at its beginning, the outer diameter.
-//! - Writes are appended to the cache, a log, in the order in which they come, and complete when they are there.
-//! - Reads are put together from bands and cache.
-//! - *Cleaning* takes the oldest data of the cache, reads the whole band to which they belong, and all that the cache
-//!   has of it, writes the result to a scratch area of the cache (so that no crash loses it) and then over the band. A
-//!   drive that is idle for `clean-after` cleans band after band (the drives' aggressive cleaning, first in, first
-//!   out), and so does one whose cache has no room for a write, which then waits.
-//! - The cache's map has a limited number of entries, one to a write, as well as blocks.
-//! - A sequential stream bypasses the cache: once a host has written `stream-after` in a row, its writes go straight to
-//!   the bands from the next band's beginning on, until it jumps.
+//! - Writes are appended to the cache, a log, in order of arrival, and complete once they are in the cache.
+//! - Reads are assembled from bands and cache.
+//! - *Cleaning* takes the oldest data in the cache, reads their whole band and all cached data of that band, writes the
+//!   result to a scratch area of the cache (so that no crash loses it), and then writes it over the band. A drive
+//!   cleans band after band in two cases: once it has been idle for `clean-after` (the drives' aggressive cleaning,
+//!   first in, first out), and while its cache has no room for a write, which then waits.
+//! - The cache's capacity is limited in blocks and in entries of its map, one entry per write.
+//! - A sequential stream bypasses the cache: once a host has written `stream-after` in sequence, its writes go straight
+//!   to the bands, from the beginning of the next band, until it seeks.
 //!
-//! The disk below may be of any kind; its own cache and queue are its own business. Cleaning is done in steps of
-//! `clean-step`, of which one is under way at a time, and an idle-time cleaning pauses when the host comes back.
+//! The disk below may be of any kind, with a cache and a queue of its own. Cleaning proceeds in steps of `clean-step`,
+//! one at a time. An idle-time cleaning pauses when the host submits a request.
 //!
-//! Not modelled: the guard of a stream that breaks off in the middle of a band (the track behind it), the map's own
-//! writes, and defects. A discard is not supported; a write of zeros is a write.
+//! Not modelled: the guard of a stream that breaks off in the middle of a band (the track behind it), the writes of the
+//! cache's map, and defects. Discards are not supported; a write of zeros is a write.
 //!
 //! ```toml
 //! kind = "shingled-disk"
 //! member = "first-disk"         # the disk whose tracks are shingled
-//! logical-block = "4 KiB"       # what the cache's map counts
+//! logical-block = "4 KiB"       # unit of the cache's map
 //! cache = "20 GB"
 //! cache-map-entries = 200000
 //! band = "30 MiB"
@@ -56,26 +57,26 @@ struct Layout {
     block_sectors: u32,
     /// Blocks of the cache's log, from the disk's beginning.
     cache_blocks: u64,
-    /// The most extents that the log can have.
+    /// Most extents of the log.
     entries: u64,
-    /// Blocks of the scratch area behind the log; zero if cleaning does without.
+    /// Blocks of the scratch area behind the log; zero without one.
     scratch_blocks: u64,
     band_blocks: u64,
     bands: u64,
     /// Blocks of a step of cleaning.
     step_blocks: u64,
-    /// Blocks in a row that make a stream.
+    /// Consecutive blocks after which writes count as a stream.
     stream_blocks: u64,
     clean_after: Nanos,
 }
 
 impl Layout {
-    /// The disk's block at which the log's position `position` is.
+    /// The disk's block at a position of the log.
     fn cache_place(&self, position: u64) -> u64 {
         position % self.cache_blocks
     }
 
-    /// The disk's block at which an address has its fixed place.
+    /// The disk's block at the fixed place of an address.
     fn band_place(&self, block: u64) -> u64 {
         self.cache_blocks + self.scratch_blocks + block
     }
@@ -94,7 +95,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The layout in blocks of `block` bytes; none if something is no multiple of it.
+    /// The layout in blocks of `block` bytes; `None` if a size is not a multiple of it.
     fn layout(&self, block: u64) -> Option<Layout> {
         let whole = |bytes: u64| (bytes > 0 && bytes.is_multiple_of(block)).then_some(bytes / block);
         let (cache, band) = (whole(self.cache)?, whole(self.band)?);
@@ -139,7 +140,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     if cache > LARGEST_CACHE_BYTES {
         return Err(fields.error_at("cache", format!("expected at most {}", Bytes(LARGEST_CACHE_BYTES))));
     }
-    // Counted in the largest blocks, so that it is valid for any logical block.
+    // Counted in the largest blocks, so that the capacity is valid for any logical block.
     let capacity_bytes = sizes.layout(LARGEST_BLOCK_BYTES).map_or(0, |layout| layout.bands) * band;
     if capacity_bytes == 0 {
         let disk = Bytes(sizes.disk);
@@ -166,7 +167,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
 
 /// The largest logical block that a profile can have.
 const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
-/// Cleaning looks at each block of a band.
+/// Bounds the work of cleaning, which visits each block of a band.
 const LARGEST_BAND_BYTES: u64 = 1 << 30;
 /// Positions in the cache are counted in 32 bits.
 const LARGEST_CACHE_BYTES: u64 = 1 << 40;

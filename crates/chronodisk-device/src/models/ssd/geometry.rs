@@ -1,13 +1,13 @@
-//! How the flash of a drive is divided, and the numbers that its parts have.
+//! Division of a drive's flash, and the numbering of its parts.
 //!
 //! ```text
 //!  channel ─┬─ chip ─┬─ die ─┬─ plane ─┬─ block ─┬─ page ─┬─ unit (the mapping's grain, usually 4 KiB)
 //!           └─ chip  └─ die  └─ plane  └─ block  └─ page  └─ unit
 //! ```
 //!
-//! A *slot* is a place for one unit. The planes of a die work together: a *superblock* is the block of one number in
-//! every plane of a die, and a *superpage* is what one program command writes, `one_shot_pages` pages in every plane.
-//! Both are ranges of slots, because slots are numbered by die, then block, page, plane and unit:
+//! A *slot* is a place for one unit. The planes of a die work together: a *superblock* consists of the blocks with one
+//! number in all planes of a die. A *superpage* is the amount written by one program command, `one_shot_pages` pages in
+//! every plane. Both are ranges of slots, because slots are numbered by die, then block, page, plane and unit:
 //!
 //! ```text
 //!  row  = (die · blocks_per_plane + block) · pages_per_block + page
@@ -15,13 +15,13 @@
 //! ```
 //!
 //! Within a superpage of more than one page per plane, the units of the first page of all planes come first.
-//! Dies are numbered with the channel first, so that neighbours in number share no bus:
+//! Dies are numbered with the channel first, so that dies with consecutive numbers share no bus:
 //!
 //! ```text
 //!  die = channel + channels · (chip + chips_per_channel · die in chip)
 //! ```
 
-/// Bits in a cell of the flash: so many pages share a word line, each with a read time of its own.
+/// Bits in a cell of the flash. It is also the number of pages that share a word line; each has its own read time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CellKind {
     /// One bit.
@@ -46,7 +46,7 @@ impl CellKind {
     }
 }
 
-/// The sizes; [`Geometry::check`] says whether they fit together.
+/// The sizes; [`Geometry::check`] validates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// Buses between controller and flash.
@@ -57,7 +57,7 @@ pub(crate) struct Geometry {
     pub(crate) dies_per_chip: u32,
     /// Planes of a die, which work together.
     pub(crate) planes_per_die: u32,
-    /// Blocks of a plane, those for spare included.
+    /// Blocks of a plane, including spare blocks.
     pub(crate) blocks_per_plane: u32,
     /// Pages of a block.
     pub(crate) pages_per_block: u32,
@@ -67,17 +67,17 @@ pub(crate) struct Geometry {
     pub(crate) unit_bytes: u32,
     /// Bits per cell.
     pub(crate) cells: CellKind,
-    /// Pages of a plane that one program command writes: all of a word line, or one.
+    /// Pages of a plane that one program command writes: all pages of a word line, or one.
     pub(crate) one_shot_pages: u32,
 }
 
-/// A place for a unit; never all ones.
+/// Number of a place for a unit; never all ones.
 pub(crate) type Slot = u32;
 
 /// Number of a die in the drive.
 pub(crate) type DieIndex = u32;
 
-/// A [`Slot`] taken apart.
+/// A [`Slot`], split into its coordinates.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotAddress {
@@ -148,12 +148,12 @@ impl Geometry {
         self.planes_per_die * self.one_shot_pages * self.units_per_page()
     }
 
-    /// Units that one program command writes where a cell has one bit: a page in every plane.
+    /// Units that one program command writes in cells with one bit: a page in every plane.
     pub(crate) const fn slc_units_per_superpage(&self) -> u32 {
         self.planes_per_die * self.units_per_page()
     }
 
-    /// Units of a superblock whose cells have one bit; they are in its first rows.
+    /// Units of a superblock whose cells hold one bit; they use its first rows.
     pub(crate) const fn slc_units_per_superblock(&self) -> u32 {
         self.units_per_superblock() / self.cells.pages_per_word_line()
     }
@@ -183,18 +183,18 @@ impl Geometry {
         channel + self.channels * (chip + self.chips_per_channel * die_in_chip)
     }
 
-    /// The bus that a die is on.
+    /// The bus of a die.
     #[cfg(test)]
     pub(crate) const fn channel_of(&self, die: DieIndex) -> u32 {
         die % self.channels
     }
 
-    /// The superblock in which a slot is.
+    /// The superblock of a slot.
     pub(crate) const fn superblock_of(&self, slot: Slot) -> u32 {
         slot / self.units_per_superblock()
     }
 
-    /// The die in which a superblock is.
+    /// The die of a superblock.
     pub(crate) const fn die_of_superblock(&self, superblock: u32) -> DieIndex {
         superblock / self.blocks_per_plane
     }
@@ -223,7 +223,7 @@ impl Geometry {
     }
 }
 
-/// More than any drive has; each costs memory in every fork.
+/// More dies than any drive has; each costs memory in every fork.
 const MOST_DIES: u32 = 4_096;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Zones in time: what a zoned drive does with commands, and how data leave its write buffer.
+//! Timing of zones: commands of a zoned drive, and the path of data out of its write buffer.
 //!
-//! A command takes effect on its zone when it is understood, and is refused then if it can't be. What is written goes
-//! to the zone's begun program unit as soon as it is in the buffer, and keeps its places there until the unit has been
-//! programmed; the buffer has places for the begun units of as many zones as may be active, and keeps its contents
-//! without power, so nothing is ever padded but by a finish. A reset and a finish wait until what was let in before is
-//! in the buffer. A reset is answered when the zone is empty; its superblocks are erased when their dies have nothing
-//! better to do, or before the host's work where no other superblock is free.
+//! A command takes effect on its zone when the controller has decoded it, and is refused then if it is invalid. Written
+//! data join the zone's partly filled program unit as soon as they are in the buffer, and occupy the buffer until the
+//! unit has been programmed. The buffer has room for one program unit of each zone that may be active. It keeps its
+//! contents without power, so only a finish pads a unit. A reset and a finish wait until earlier writes are in the
+//! buffer. A reset completes when the zone is empty. Its superblocks are erased when their dies have no other work, or
+//! before the host's work if no other superblock is free.
 
 use chronodisk_sim::{Op, SECTOR_BYTES, Status};
 
@@ -15,7 +15,7 @@ use super::geometry::DieIndex;
 use super::pool::NONE;
 
 impl Ssd {
-    /// A command of a zoned drive, neither a read nor a flush, is understood.
+    /// Handles a decoded command of a zoned drive, except reads and flushes.
     pub(super) fn zone_command(&mut self, number: u32) {
         let request = self.commands[number].request;
         let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
@@ -41,7 +41,7 @@ impl Ssd {
         }
     }
 
-    /// The host opens, closes, finishes or resets a zone.
+    /// Opens, closes, finishes or resets a zone for the host.
     fn manage_zone(&mut self, number: u32, op: Op) {
         let (first, _) = self.units_of(&self.commands[number].request);
         let zone = self.ftl.zone_of(first);
@@ -62,13 +62,13 @@ impl Ssd {
         }
     }
 
-    /// A command is answered with an error.
+    /// Completes a command with an error.
     fn refuse(&mut self, number: u32, status: Status) {
         self.commands[number].status = status;
         self.answer(number, self.now);
     }
 
-    /// Resets and finishes the zones for which that is due, in order of arrival.
+    /// Resets and finishes the zones whose earlier writes are in the buffer, in order of arrival.
     fn go_on_with_zones(&mut self) {
         if self.zone_waiters.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Ssd {
         }
     }
 
-    /// Appends buffered units to the begun program units of their zones, and programs complete ones.
+    /// Appends buffered units to their zones' partly filled program units, and programs full ones.
     pub(super) fn destage_zones(&mut self) {
         while let Some(unit) = self.buffer.first_unit() {
             let Some(appended) = self.ftl.append_to_zone(unit) else { break };

@@ -2,10 +2,10 @@
 //!
 //! The mean-field model of Van Houdt ("A mean field model for a class of garbage collection algorithms in flash-based
 //! solid state drives", SIGMETRICS 2013) for many superblocks of b units each, with a valid share ρ. Let s(i) be the
-//! share of superblocks with at least i valid units. A collection takes a superblock with at least i of them with the
-//! probability p(i) — s(i)^d for the best of d drawn — and returns a full one. Between two collections the host writes
-//! M = b - (mean valid units of the victim) units, each of which invalidates any of the ρ b valid units of a superblock
-//! with equal probability. In the steady state,
+//! share of superblocks with at least i valid units. A collection takes a superblock with at least i valid units with
+//! probability p(i), which is s(i)^d for the best of d random superblocks, and returns a full superblock. Between two
+//! collections the host writes M = b - (mean valid units of the victim) units. Each write invalidates one of the ρ b
+//! valid units of each superblock with equal probability. In the steady state,
 //!
 //! ```text
 //!  1 - p(i) = M · i · (s(i) - s(i+1)) / (ρ b)      for i = 1 … b,  s(b+1) = 0,  Σ s(i) = ρ b
@@ -25,16 +25,16 @@ use super::VictimPolicy;
 /// Superblocks by valid units in the steady state.
 #[derive(Clone, Debug)]
 pub(crate) struct FixedPoint {
-    /// Share of superblocks with at least so many valid units, from none to all.
+    /// Share of superblocks with at least `index` valid units, from none to all.
     at_least: Vec<f64>,
     write_amplification: f64,
 }
 
-/// Bisections: more than a double has bits.
+/// Bisections; more than a double has bits.
 const BISECTIONS: u32 = 60;
 
 impl FixedPoint {
-    /// For superblocks of `units` units with the valid share `valid` (above 0, below 1).
+    /// The steady state for superblocks of `units` units with the valid share `valid` (above 0, below 1).
     pub(crate) fn new(policy: VictimPolicy, units: u32, valid: f64) -> Self {
         assert!(valid > 0.0 && valid < 1.0, "{valid} valid: without spare nothing can be collected");
         match policy {
@@ -44,7 +44,7 @@ impl FixedPoint {
         }
     }
 
-    /// Finds the M for which the mean is right; `step` gives s(i) from s(i+1) and ρ b / (M i).
+    /// Finds the M at which the mean is `valid`; `step` gives s(i) from s(i+1) and ρ b / (M i).
     fn solve(units: u32, valid: f64, step: impl Fn(f64, f64) -> f64) -> Self {
         let mean = valid * f64::from(units);
         let mut at_least = vec![1.0; units as usize + 1];
@@ -57,7 +57,7 @@ impl FixedPoint {
                 at_least[i as usize] = above;
                 sum += above;
             }
-            // The more is written between collections, the fewer units are valid.
+            // More writes between collections leave fewer units valid.
             if sum > mean { low = written } else { high = written }
         }
         FixedPoint { at_least, write_amplification: f64::from(units) / high }
@@ -76,7 +76,7 @@ impl FixedPoint {
         FixedPoint { at_least, write_amplification: 1.0 / (1.0 - victim) }
     }
 
-    /// Units programmed for one that the host writes.
+    /// Units programmed per unit that the host writes.
     pub(crate) fn write_amplification(&self) -> f64 {
         self.write_amplification
     }
@@ -102,7 +102,7 @@ impl FixedPoint {
             }
             counts.push(count);
         }
-        // Rounding leaves the sum a little off: a unit more or less in as many as it takes.
+        // The sum is slightly off after rounding: change as many counts by one unit as it takes.
         let mut sum: u64 = counts.iter().map(|&count| u64::from(count)).sum();
         while sum != valid {
             for count in &mut counts {
@@ -141,10 +141,10 @@ fn choices_step(choices: u32) -> impl Fn(f64, f64) -> f64 {
     }
 }
 
-/// The function is convex, so a few are enough.
+/// Few are enough, because the function is convex.
 const NEWTON_STEPS: u32 = 64;
 
-/// By multiplication, so that it is the same everywhere.
+/// Computed by multiplication, so that it is equal on all platforms.
 fn power(base: f64, mut exponent: u32) -> f64 {
     let (mut result, mut square) = (1.0, base);
     while exponent > 0 {
@@ -168,7 +168,7 @@ mod tests {
             for valid in [0.5, 0.8, 0.93] {
                 let point = FixedPoint::new(policy, 128, valid);
                 let mean = (1..=128).map(|units| point.at_least(units)).sum::<f64>() / 128.0;
-                // FIFO's is continuous: its sum over whole units is half a unit low.
+                // FIFO's distribution is continuous, so its sum over whole units is half a unit low.
                 assert!((mean - valid).abs() < 0.005, "{policy:?} {valid}: {mean}");
                 let counts = point.draw(500, (500.0 * 128.0 * valid) as u64);
                 assert_eq!(counts.iter().map(|&count| u64::from(count)).sum::<u64>(), (500.0 * 128.0 * valid) as u64);

@@ -2,8 +2,8 @@
 //! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002).
 //!
 //! The host's units are divided into *logical blocks*, each as large as a superblock and bound to a die. A logical
-//! block has at most one *data* superblock, which holds no other data. All writes go to *logs*, each of which belongs
-//! to one logical block. A die has a limited number of open logs. A further one closes the least recently written.
+//! block has at most one *data* superblock, which holds no other data. All writes go to *logs*, and each log belongs to
+//! one logical block. A die has a limited number of open logs. A further one closes the least recently written.
 //!
 //! - A log filled in order from the logical block's beginning to its end becomes its data superblock (*switch*); no
 //!   unit is copied.
@@ -33,16 +33,16 @@ pub(super) type LogicalBlock = u32;
 pub(super) struct LogBlocks {
     /// The data superblock of each logical block, plus one.
     data: FlatTable,
-    /// Per superblock: the logical block whose data superblock it is, plus one; zero for logs and free ones.
+    /// By superblock: the logical block whose data superblock it is, plus one; zero for logs and free superblocks.
     home: FlatTable,
-    /// Of each superblock that was a log and closed before it was full: the units that it holds, if they were in order
-    /// from its logical block's beginning then; else zero.
+    /// By superblock: the units of a log that was closed before it was full, if they were then in order from its
+    /// logical block's beginning; otherwise zero.
     in_order: FlatTable,
-    /// By die: logical blocks without data superblock.
+    /// By die: logical blocks without a data superblock.
     without: Vec<u32>,
-    /// By die: the logical block that the host's open superblock is a log of.
+    /// By die: the logical block whose log is the host's open superblock.
     current: Vec<LogicalBlock>,
-    /// By die: the other open logs, the one written last at the end.
+    /// By die: the other open logs, the most recently written at the end.
     others: Vec<Vec<Log>>,
 }
 
@@ -54,7 +54,7 @@ struct Log {
 }
 
 impl LogBlocks {
-    /// All logical blocks without data, if the drive is mapped so.
+    /// The initial state, in which no logical block has data; `None` if the drive has no block map.
     pub(super) fn new(parameters: &FtlParameters) -> Option<Self> {
         let dies = parameters.geometry.dies();
         let logical = parameters.logical_blocks()?;
@@ -68,7 +68,7 @@ impl LogBlocks {
         })
     }
 
-    /// Most memory for the logs of a drive; none where blocks are not mapped.
+    /// Most memory for the logs of a drive; zero if the drive has no block map.
     pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
         let Some(logical) = parameters.logical_blocks() else { return 0 };
         let dies = u64::from(parameters.geometry.dies());
@@ -77,18 +77,18 @@ impl LogBlocks {
         footprint::sum([FlatTable::bytes(logical.into()), superblocks, superblocks, logs])
     }
 
-    /// The logical block whose data superblock this is, plus one; zero if there is none.
+    /// The logical block whose data superblock this is, plus one; zero if it is none.
     pub(super) fn home(&self, superblock: SuperblockIndex) -> u32 {
         self.home.get(superblock)
     }
 
-    /// The units that a superblock held in order when it was closed as a log that was not full; zero of others.
+    /// The units that a closed log held in order before it was full; zero for other superblocks.
     pub(super) fn in_order(&self, superblock: SuperblockIndex) -> u32 {
         self.in_order.get(superblock)
     }
 
-    /// Makes a superblock the data of a logical block. The former data superblock becomes a log with nothing valid, at
-    /// the latest when the caller has updated the map.
+    /// Makes a superblock the data of a logical block. The former data superblock becomes a log without valid units as
+    /// soon as the caller has updated the map.
     pub(super) fn assign(&mut self, die: DieIndex, logical: LogicalBlock, superblock: SuperblockIndex) {
         match self.data.get(logical).checked_sub(1) {
             Some(before) => self.home.set(before, 0),
@@ -98,7 +98,7 @@ impl LogBlocks {
         self.home.set(superblock, logical + 1);
     }
 
-    /// A logical block's data, if it has any; for states that are checked.
+    /// A logical block's data superblock, if it has one; for checks of a state.
     pub(super) fn data(&self, logical: LogicalBlock) -> Option<SuperblockIndex> {
         self.data.get(logical).checked_sub(1)
     }
@@ -108,13 +108,13 @@ impl LogBlocks {
         self.without[die as usize]
     }
 
-    /// Open logs of a die besides the one that the host writes to.
+    /// Open logs of a die besides the host's current one.
     #[cfg(test)]
     pub(super) fn others(&self, die: DieIndex) -> u32 {
         self.others[die as usize].len() as u32
     }
 
-    /// A superblock was erased.
+    /// Called after a superblock was erased.
     pub(super) fn erased(&mut self, die: DieIndex, superblock: SuperblockIndex) {
         self.in_order.set(superblock, 0);
         if let Some(logical) = self.home.get(superblock).checked_sub(1) {
@@ -125,11 +125,11 @@ impl LogBlocks {
     }
 }
 
-/// A logical block that is being merged.
+/// A logical block being merged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Merge {
     logical: LogicalBlock,
-    /// Units looked at.
+    /// Units visited so far.
     passed: u32,
     /// The superblock written.
     into: Option<SuperblockIndex>,
@@ -140,12 +140,12 @@ impl Merge {
         Merge { logical, passed: 0, into: None }
     }
 
-    /// Behind so many units that a log has of it already.
+    /// A merge that appends to a log, which holds the first `units` units already.
     fn behind(logical: LogicalBlock, log: SuperblockIndex, units: u32) -> Self {
         Merge { logical, passed: units, into: Some(log) }
     }
 
-    /// A unit was written there.
+    /// Called after a unit was written to a superblock.
     pub(super) fn wrote(&mut self, superblock: SuperblockIndex) {
         self.into = Some(superblock);
     }
@@ -158,7 +158,7 @@ impl Ftl {
         self.blocks.free(die).saturating_sub(set_aside)
     }
 
-    /// Where a unit of the host goes on a die; `None` if there is no room. Only with logs that depends on the unit.
+    /// The stream of a host's unit on a die; `None` if there is no room. It depends on the unit only with logs.
     #[inline]
     pub(crate) fn host_stream_for(&self, die: DieIndex, unit: Unit) -> Option<Stream> {
         if self.logs.is_none() {
@@ -168,8 +168,8 @@ impl Ftl {
         room.then_some(Stream::Host)
     }
 
-    /// Whether a unit of the host may go to the superpage that is begun on a die, if one is; if not, that has to be
-    /// [padded](Self::pad) first.
+    /// Whether a host's unit may join the partly filled superpage of a die, if there is one; if not, that superpage
+    /// must be [padded](Self::pad) first.
     #[inline]
     pub(crate) fn joins_begun(&self, die: DieIndex, unit: Unit) -> bool {
         match &self.logs {
@@ -190,7 +190,7 @@ impl Ftl {
             || logs.others[die as usize].iter().any(|log| log.logical == logical)
     }
 
-    /// The host writes to a logical block's log next: its open one, or one that is opened for it.
+    /// Selects the log for the host's next write to a logical block: its open log, or a new one.
     #[inline]
     pub(super) fn choose_log(&mut self, die: DieIndex, unit: Unit) {
         let logical = self.logical_block(unit);
@@ -206,14 +206,14 @@ impl Ftl {
             debug_assert!(frontier.appended.is_multiple_of(self.sizes.units_per_superpage), "a superpage is begun");
             others.push(Log { logical: current, frontier });
         }
-        // With the one that is written to, so many are open.
+        // The host's current log is one of the open logs, too.
         let oldest = (others.len() as u32 >= self.parameters.open_logs()).then(|| others.remove(0));
         if let Some(log) = oldest {
             self.close_log(die, log);
         }
     }
 
-    /// Closes all logs of a die. None of their superpages may be begun.
+    /// Closes all logs of a die. None of them may have a partly filled superpage.
     pub(crate) fn close_logs(&mut self, die: DieIndex) {
         while let Some(log) = self.logs.as_mut().and_then(|logs| logs.others[die as usize].pop()) {
             self.close_log(die, log);
@@ -224,7 +224,7 @@ impl Ftl {
         }
     }
 
-    /// Closes a log before it is full. None of its superpages may be begun.
+    /// Closes a log before it is full. It must not have a partly filled superpage.
     fn close_log(&mut self, die: DieIndex, log: Log) {
         let Frontier { superblock, appended } = log.frontier;
         let in_order = if self.is_in_order(log.logical, superblock, appended) { appended } else { 0 };
@@ -234,7 +234,7 @@ impl Ftl {
         self.close(die, log.frontier, Stream::Host);
     }
 
-    /// Whether a superblock holds so many units in order from the beginning of a logical block, and nothing else.
+    /// Whether a superblock holds exactly the first `units` units of a logical block, in order.
     fn is_in_order(&self, logical: LogicalBlock, superblock: SuperblockIndex, units: u32) -> bool {
         let (first_unit, first_slot) = (logical * self.sizes.units_per_superblock, self.first_slot(superblock));
         let end = self.parameters.logical_units - first_unit;
@@ -247,7 +247,7 @@ impl Ftl {
         superblock * self.sizes.units_per_superblock
     }
 
-    /// A log is full: if all of it is valid and in order, it is the data of its logical block.
+    /// Handles a full log: if all of it is valid and in order, it becomes the data of its logical block.
     pub(super) fn log_filled(&mut self, die: DieIndex, superblock: SuperblockIndex) {
         let full = self.sizes.units_per_superblock;
         let Some(logical) = self.logs.as_ref().map(|logs| logs.current[die as usize]) else { return };
@@ -261,7 +261,7 @@ impl Ftl {
         }
     }
 
-    /// Closes a stream's open superblock on a die before it is full. None of its superpages may be begun.
+    /// Closes a stream's open superblock on a die before it is full. It must not have a partly filled superpage.
     pub(super) fn close_early(&mut self, stream: Stream, die: DieIndex) {
         if let Some(frontier) = self.dies[die as usize].frontiers[stream as usize].take() {
             self.close(die, frontier, stream);
@@ -278,7 +278,7 @@ impl Ftl {
         }
     }
 
-    /// The log of a die that was closed first, and its logical block.
+    /// The log of a die that was closed first, with its logical block.
     pub(super) fn choose_merge(&self, die: DieIndex) -> Option<(SuperblockIndex, LogicalBlock)> {
         let logs = self.logs.as_ref()?;
         let first = die * self.sizes.blocks_per_die;
@@ -294,7 +294,8 @@ impl Ftl {
         held.next().map(|(unit, _)| (oldest, self.logical_block(unit)))
     }
 
-    /// Begins to merge a logical block for one of its logs: in a new superblock, or behind the log's data if possible.
+    /// Begins to merge a logical block with one of its logs: into a new superblock, or by appending to the log if
+    /// possible.
     pub(super) fn begin_merge(&mut self, die: DieIndex, log: SuperblockIndex, logical: LogicalBlock) -> Merge {
         self.counters.merges += 1;
         let units = self.logs.as_ref().map_or(0, |logs| logs.in_order(log));
@@ -309,7 +310,7 @@ impl Ftl {
         self.dies[die as usize].frontiers[Stream::Collector as usize] =
             Some(Frontier { superblock: log, appended: units });
         self.counters.partial_merges += 1;
-        // The rest is in use again, as far as it goes.
+        // The unused rest of the log is in use again.
         let left = u64::from(self.sizes.units_per_superblock - units);
         self.counters.unused_units = self.counters.unused_units.saturating_sub(left);
         Merge::behind(logical, log, units)
@@ -337,16 +338,16 @@ impl Ftl {
         self.dies[die as usize].victim.is_some_and(|victim| victim.merge.is_some())
     }
 
-    /// All units of a merge were relocated: says which superpage is to be programmed.
+    /// Ends a merge whose units are all relocated. Returns the superpage that must be programmed.
     ///
     /// # Panics
-    /// If nothing is being merged on the die.
+    /// If no merge is in progress on the die.
     pub(crate) fn end_merge(&mut self, die: DieIndex) -> Option<Superpage> {
         let victim = self.dies[die as usize].victim.take().expect("a logical block is being merged");
         let merge = victim.merge.expect("a logical block is being merged");
         let completed = self.pad(Stream::Collector, die);
         self.close_early(Stream::Collector, die);
-        // Later writes may have invalidated all of it.
+        // Later writes may have invalidated all its units.
         let into = merge.into.filter(|&into| self.blocks.get(into, Field::Valid) > 0);
         if let (Some(into), Some(logs)) = (into, &mut self.logs) {
             logs.assign(die, merge.logical, into);
@@ -355,8 +356,8 @@ impl Ftl {
     }
 }
 
-/// Assigns a state's data superblocks, each with its logical block plus one and the number of units that it held in
-/// order when it was closed as a log.
+/// Assigns the data superblocks of a saved state, each with its logical block plus one and the number of units that it
+/// held in order when it was closed as a log.
 ///
 /// # Errors
 /// The inconsistency.
