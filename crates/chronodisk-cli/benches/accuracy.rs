@@ -1,31 +1,27 @@
-//! What a program in the guest sees of a device, against what the device does: fio's latencies on
-//! constant devices, with the host idle and with the host busy.
-//! `cargo bench -p chronodisk-cli --bench accuracy`; `-- --json` for the figures as JSON.
+//! Accuracy of the latency that a program in the guest sees: fio's latencies on constant devices, compared with the
+//! devices' own, with the host idle and with the host busy. `cargo bench -p chronodisk-cli --bench accuracy`; `--
+//! --json` for the figures as JSON.
 //!
-//! The wanted figure is how far the latency that a program sees is off the device's own. A program
-//! also sees its kernel, which the device is not to blame for, so each latency is compared after
-//! that of the null device (1 ns) was subtracted, on the same clock, engine and depth. The null
-//! device's latency is CPU time only: the path into the driver, out of it until the CPU can see a
-//! completion, and back to the program.
+//! The wanted figure is the difference between the latency that a program sees and the device's own. A program's
+//! latency includes its kernel's time, which is no error of the device. So the null device's latency (1 ns) is
+//! subtracted from each latency, for the same clock, engine and depth. The null device's latency is CPU time only: the
+//! path into the driver, out of it until the CPU can see a completion, and back to the program.
 //!
-//! That subtracts too much wherever CPU time overlaps with the device's:
+//! That subtracts too much if CPU time overlaps with the device's:
 //!
-//! - At depth 1 it is the way out of the driver, about 3 µs, which on a slow device passes while the
-//!   device works.
-//! - At depth 16 on the null device, every request waits for the one CPU to get through the 15
-//!   others. On a slow device these wait for their completions at the same time as this one, so
-//!   their CPU time is hidden behind the device's, and next to nothing of it is left to subtract.
+//! - At depth 1, the way out of the driver overlaps, about 3 µs: on a slow device it passes while the device works.
+//! - At depth 16 on the null device, every request waits for the CPU time of the 15 others. On a slow device these wait
+//!   for their completions at the same time, so their CPU time is hidden behind the device's, and almost nothing should
+//!   be subtracted.
 //!
-//! So two more figures stand beside the difference: the latency minus the device's alone, and minus
-//! the *bound* of a closed loop of N requests over one CPU and a device that serves all at once,
-//! max(null device at depth 1 + device, null device at depth N): at light load nobody waits, at
-//! heavy load the CPU is always busy (Denning and Buzen, "The Operational Analysis of Queueing
-//! Network Models", 1978, asymptotic bounds). No real machine gets below that bound, but for the
-//! overlap at depth 1.
+//! So two more figures are printed beside the difference: the latency minus the device's alone, and minus the *bound*
+//! of a closed loop of N requests over one CPU and a device that serves all at once, max(null device at depth 1 +
+//! device, null device at depth N). At light load no request waits; at heavy load the CPU is always busy (Denning and
+//! Buzen, "The Operational Analysis of Queueing Network Models", 1978, asymptotic bounds). No real machine is faster
+//! than that bound, except for the overlap at depth 1.
 //!
-//! Verdicts are printed and never change the exit status. Medians are exact: they are taken from
-//! fio's log of every request, because the percentiles that it prints are of a histogram with bins
-//! of 1 %.
+//! Verdicts are printed and never change the exit status. Medians are exact: they come from fio's log of every request,
+//! because fio computes its own percentiles from a histogram with bins of 1 %.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -38,19 +34,19 @@ use serde_json::Value;
 /// Repetitions, each in a guest of its own.
 const REPETITIONS: usize = 3;
 
-/// Requests of each job; beyond 1024, fio would drain the device to make its log longer.
+/// Requests of each job. With more than 1024, fio would drain the device to enlarge its log.
 const REQUESTS: usize = 1000;
 
-/// Requests where every call of the model sleeps; a request takes two to three calls.
+/// Requests with a sleep in each call of the model; a request takes two to three calls.
 const REQUESTS_DELAYED: usize = 60;
 
 const MODEL_DELAY: &str = "50ms";
 
-/// Tolerance: the larger of a share of the device's latency and a time.
+/// Tolerance: a share of the device's latency, or a time, whichever is larger.
 const TOLERATED_SHARE: f64 = 0.05;
 const TOLERATED_US: f64 = 5.0;
 
-/// More than a slow model may change a median.
+/// Tolerated effect of a slow model on a median.
 const TOLERATED_DELAY_EFFECT_US: f64 = 10.0;
 
 const NULL: &str = "null";
@@ -103,7 +99,7 @@ struct Accuracy {
     model_delay: Vec<DelayRow>,
 }
 
-/// A device as seen by one job.
+/// A device's figures for one job.
 #[derive(Serialize)]
 struct Row {
     host: &'static str,
@@ -115,11 +111,11 @@ struct Row {
     p99_us: f64,
     /// Smallest and largest median of a repetition.
     p50_of_repetitions_us: (f64, f64),
-    /// Not for the null device itself.
+    /// `None` for the null device itself.
     against: Option<Against>,
 }
 
-/// A median, with its expected value.
+/// A median, compared with its expected value.
 #[derive(Serialize)]
 struct Against {
     p50_minus_null_us: f64,
@@ -178,7 +174,7 @@ fn measure() -> Accuracy {
     }
 }
 
-/// Processes that ran or wanted to, on average over 1, 5 and 15 minutes.
+/// Running and runnable processes, averaged over 1, 5 and 15 minutes.
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
@@ -226,8 +222,8 @@ fn rows_of(host: &'static str, seen: &BTreeMap<&str, Vec<Seen>>) -> Vec<Row> {
     rows
 }
 
-/// Runs the jobs in one guest; latency of every request in µs, from the program's call to its
-/// return or to the completion that it gets.
+/// Runs the jobs in one guest. Returns the latency of every request in µs, from the program's call to its return or to
+/// the completion.
 fn latencies(device: &str, flags: &[&str], jobs: &[Job], requests: usize) -> Seen {
     let script: Vec<String> = jobs.iter().map(|job| script(*job, requests)).collect();
     let folder = tempfile::tempdir().expect("a folder for the result");
@@ -247,10 +243,10 @@ fn latencies(device: &str, flags: &[&str], jobs: &[Job], requests: usize) -> See
     jobs.iter().zip(parts.chunks_exact(2)).map(of_job).collect()
 }
 
-/// Separates the guest's outputs.
+/// Separator of the guest's outputs.
 const MARK: &str = "\n--chronodisk--\n";
 
-/// One job of fio, with its log in the guest's memory; prints its JSON and its log.
+/// A script for one job of fio, whose log is in the guest's memory; it prints fio's JSON and the log.
 fn script(job: Job, requests: usize) -> String {
     let Job { engine, depth } = job;
     format!(
@@ -262,7 +258,7 @@ fn script(job: Job, requests: usize) -> String {
     )
 }
 
-/// From fio's log, whose lines are `time in ms, latency in ns, ...`, checked against its summary.
+/// Latencies from fio's log, whose lines are `time in ms, latency in ns, ...`, checked against its summary.
 fn micros(summary: &str, log: &str, requests: usize) -> Vec<f64> {
     let summary: Value = serde_json::from_str(summary.trim()).unwrap_or_else(|error| panic!("{error}: {summary}"));
     let job = &summary["jobs"][0];
@@ -276,14 +272,14 @@ fn micros(summary: &str, log: &str, requests: usize) -> Vec<f64> {
     micros
 }
 
-/// By nearest rank.
+/// Quantile by nearest rank.
 fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil().max(1.0) as usize;
     values[rank - 1]
 }
 
-/// Processes that want every CPU of the host, and end with this value or with this process.
+/// Processes that keep every CPU of the host busy; they end when this is dropped, or with this process.
 struct Load(Vec<Child>);
 
 impl Load {

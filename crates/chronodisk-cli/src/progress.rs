@@ -1,4 +1,4 @@
-//! Words about work that takes long: at most ten seconds pass without any.
+//! Progress of long work: at least one message every ten seconds.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,15 +10,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// No longer silence than this, on a terminal or in a file.
+/// Longest interval without a message, on a terminal or in a file.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Shorter work needs no progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two pictures of a bar whose work does not advance: its elapsed time does.
+/// Interval of redrawing a bar, so that its elapsed time advances even without progress.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Progress of something that counts steps. On a terminal it is a bar on standard error, once it has taken a second;
-/// elsewhere a line every ten seconds.
+/// Progress of counted steps: on a terminal a bar on standard error, once the work has taken a second; elsewhere a line
+/// every ten seconds.
 pub struct Progress {
     bar: ProgressBar,
     done: Arc<AtomicU64>,
@@ -26,7 +26,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of `total` steps, each a `unit`.
+    /// Progress of `total` steps, each a `unit`.
     pub fn new(total: u64, unit: &'static str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = "{bar:40} {human_pos} of {human_len} {msg}, {per_sec}, {elapsed}, {eta} to go";
@@ -44,20 +44,20 @@ impl Progress {
         Progress { bar, done, heartbeat }
     }
 
-    /// So many more are done.
+    /// Counts completed steps.
     pub fn advance(&self, steps: u64) {
         self.done.fetch_add(steps, Ordering::Relaxed);
         self.bar.inc(steps);
     }
 
-    /// Takes the bar off the terminal.
+    /// Removes the bar from the terminal.
     pub fn finish(self) {
         drop(self.heartbeat);
         self.bar.finish_and_clear();
     }
 }
 
-/// Shows a bar that is hidden.
+/// Shows a hidden bar.
 fn draw(bar: &ProgressBar) {
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
@@ -65,14 +65,14 @@ fn draw(bar: &ProgressBar) {
     }
 }
 
-/// A line every ten seconds that says what is being done, and for how long. It ends with this value.
+/// Prints a line about the current work and its duration every ten seconds, until it is dropped.
 pub struct Heartbeat {
     ended: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Heartbeat {
-    /// Calls `words` for each line.
+    /// Calls `words` for the text of each line.
     pub fn new(words: impl Fn() -> String + Send + 'static) -> Self {
         Heartbeat::every(SILENCE_MAX, words, output::note)
     }
@@ -96,7 +96,7 @@ impl Heartbeat {
                 }
             }
         };
-        // Without a thread the work goes on all the same, in silence.
+        // Without the thread, the work continues silently.
         let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(beat).ok();
         Heartbeat { ended, thread }
     }
@@ -108,7 +108,7 @@ impl Drop for Heartbeat {
         *lock.lock().unwrap_or_else(PoisonError::into_inner) = true;
         bell.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It panics at most while it formats a line, which is no failure of the work.
+            // The thread can only panic while it formats a line, which is no failure of the work.
             let _ = thread.join();
         }
     }
@@ -121,7 +121,7 @@ pub struct Working {
 }
 
 impl Working {
-    /// Begins with these words.
+    /// The initial description.
     pub fn at(words: impl Into<String>) -> Self {
         let words = Arc::new(Mutex::new(words.into()));
         let read = Arc::clone(&words);
@@ -129,7 +129,7 @@ impl Working {
         Working { words, _heartbeat: Heartbeat::new(now) }
     }
 
-    /// From now on this is being done.
+    /// Changes the description.
     pub fn now_at(&self, words: impl Into<String>) {
         *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words.into();
     }
@@ -151,7 +151,7 @@ mod tests {
         step.store(2, Ordering::Relaxed);
         assert!(lines.iter().any(|line| line == "step 2, 0 s so far"));
         drop(heartbeat);
-        // The sender has gone with its thread, so this ends.
+        // The sender is gone with its thread, so the iteration ends.
         lines.iter().for_each(drop);
     }
 

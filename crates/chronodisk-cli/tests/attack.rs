@@ -1,7 +1,7 @@
-//! The standing attacker: random configurations against clients that know what was acknowledged, parts of images that
-//! are moved away, changed input files, and endings. `scripts/attack` runs it; the page `docs/durability.md` says how.
+//! The standing attacker: random configurations with clients that remember acknowledged data, images with missing
+//! parts, changed input files, and endings. `scripts/attack` runs it; `docs/durability.md` describes it.
 //!
-//! Each attack is drawn from a seed of its own, which repeats it alone. The harness is that of `tests/durability`.
+//! Each attack has a seed of its own, with which it can be repeated alone. The harness is that of `tests/durability`.
 
 #[path = "attack/blocks.rs"]
 mod blocks;
@@ -45,8 +45,8 @@ const KINDS: [Kind; 5] = [
     Kind { name: "endings", percent: 10, attack: endings::attack },
 ];
 
-/// Attacks for `CHRONODISK_ATTACK_SECONDS`, or once with the seed `CHRONODISK_ATTACK_ONE`. Without either of them one
-/// attack of each kind shows that it runs.
+/// Attacks for `CHRONODISK_ATTACK_SECONDS`, or once with the seed `CHRONODISK_ATTACK_ONE`. Without either variable,
+/// each kind of attack runs once as a smoke test.
 #[test]
 fn attacks_find_nothing() {
     let findings = match Campaign::from_environment() {

@@ -1,9 +1,9 @@
-//! What was promised is there after a kill: each device, store and front end (docs/durability.md).
+//! Acknowledged data survive a kill: each device, store and front end (docs/durability.md).
 //!
-//! A client writes numbered blocks and notes what completed and what was flushed. At a random moment every process of
-//! the device is killed (SIGKILL), the same store is served again, and every block is compared: without a volatile
-//! cache with the last write that completed, with one with the last that was flushed; a later write may be there
-//! instead. An ordinary run has a few kills in each cell; `CHRONODISK_KILLS=100` asks for more of them.
+//! A client writes numbered blocks and remembers completed writes and flushes. At a random moment every process of the
+//! device is killed (SIGKILL), the same store is served again, and every block is compared. Without a volatile cache, a
+//! block must hold its last completed write or a later one; with a volatile cache, its last flushed write or a later
+//! one. An ordinary run has a few kills in each cell; `CHRONODISK_KILLS=100` asks for more of them.
 
 #[path = "durability/clients.rs"]
 mod clients;
@@ -27,7 +27,7 @@ use folder::TestFolder;
 use ledger::{BLOCKS, Ledger, Random};
 use load::{compare, write_until_gone};
 
-/// Devices without and with a volatile cache.
+/// Devices and whether they have a volatile cache.
 const DEVICES: [(&str, bool); 2] = [("null", false), ("samsung-970-pro", true)];
 
 /// Flags of each store.
@@ -37,12 +37,12 @@ const STORES: [(&str, &[&str]); 3] = [
     ("image", &["--store", "disk", "--squash=exact"]),
 ];
 
-/// How many kills in each cell.
+/// Number of kills in each cell.
 fn kills(default: u64) -> u64 {
     std::env::var("CHRONODISK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// What a cell's kills showed.
+/// Reports the losses of a cell, and fails if there are any.
 fn judge(cell: &str, lost: &[String], kills: u64) {
     println!("{cell}: {} of {kills} kills lost something", lost.len());
     assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
@@ -57,7 +57,7 @@ fn matrix(front: &str) {
                 let place = TestFolder::new();
                 let mut random = Random::new(kill);
                 let mut ledger = Ledger::new(has_cache);
-                // The second life starts with the first one's contents.
+                // The second server starts with the contents of the first one.
                 for life in 0..2 {
                     let server = place.serve(device, store);
                     let mut client = match front {
@@ -116,7 +116,7 @@ fn guests_lose_nothing_that_was_promised() {
 fn a_server_on_a_full_disk_keeps_what_it_acknowledged_and_fails_no_read() {
     let place = TestFolder::new();
     let store = ["--store", "overflow:small/disk", "--ram-budget", "256KiB"];
-    // Its server sees a file system of 1 MiB there.
+    // The server sees a file system of 1 MiB there.
     let Some(server) = place.serve_on_small_disk("samsung-970-pro", &store) else { return };
     let mut client = Client::nbd(&place.path("nbd.sock"));
     let block = |block: u64| vec![(block % 250) as u8 + 1; ledger::BLOCK_BYTES];

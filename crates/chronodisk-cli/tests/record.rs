@@ -1,4 +1,4 @@
-//! `chronodisk trace record` from a user's side: statuses, killed recorders, and prohibitions by the host.
+//! `chronodisk trace record` from a user's perspective: statuses, killed recorders, and restrictions of the host.
 //! `chronodisk-native` tests the tracing of programs.
 
 use std::fs;
@@ -119,7 +119,7 @@ fn signals_to_the_recorder_reach_the_program_and_the_trace_is_whole() {
 
 #[test]
 fn where_tracing_is_forbidden_the_status_says_so() {
-    // The inner recorder's program is traced by the outer one already.
+    // The outer recorder already traces the inner one's program.
     let folder = tempfile::tempdir().unwrap();
     let (outer, inner) = (folder.path().join("outer"), folder.path().join("inner"));
     let inner = inner.to_str().unwrap();
@@ -133,7 +133,8 @@ fn where_tracing_is_forbidden_the_status_says_so() {
 
 #[test]
 fn a_setuid_program_is_refused_without_privileges() {
-    // `su` has the bit everywhere; the command runs as nobody, which must be able to execute it.
+    // `su` has the set-user-ID bit on every host. The command runs as an unprivileged user, who must be able to execute
+    // it.
     let folder = tempfile::tempdir().unwrap();
     let command = "chronodisk";
     let place = folder.path().join(command);
@@ -173,7 +174,7 @@ fn wrong_usage_is_refused_before_the_program_begins() {
     }
     assert!(!made.exists());
 
-    // An unused mount point is detected afterwards: the recording stays.
+    // An unused mount point is detected at the end: the recording stays.
     let elsewhere = tempfile::tempdir().unwrap();
     let done = record(&trace, &["--mount", elsewhere.path().to_str().unwrap()], &program);
     let words = text(&done.stderr);
@@ -193,7 +194,7 @@ fn wrong_usage_is_refused_before_the_program_begins() {
     assert!(text(&refused.stderr).contains("no journal of `chronodisk trace record`"));
 }
 
-/// Starts a recorder whose program has begun.
+/// Starts a recorder, and waits until its program has begun.
 fn recorder(folder: &Path, script: &str) -> std::process::Child {
     let (trace, ready) = (folder.join("calls"), folder.join("ready"));
     let script = script.replace("READY", &format!("echo x > {}", ready.display()));
@@ -224,7 +225,7 @@ fn one_signal_to_the_recorder_ends_whatever_it_records() {
                 let folder = tempfile::tempdir().unwrap();
                 let mut recorder = recorder(folder.path(), &script);
                 std::thread::sleep(Duration::from_millis(300));
-                // SAFETY: a number and a signal, to a child that was not waited for.
+                // SAFETY: the arguments are numbers, and the child was not waited for, so its pid is valid.
                 unsafe { libc::kill(recorder.id() as libc::pid_t, signal) };
                 let begun = Instant::now();
                 while recorder.try_wait().unwrap().is_none() {

@@ -29,7 +29,7 @@ const BANNED: [(&str, &str); 24] = [
     ("whomever ", "the role"),
     ("whatever ", "\"any\", \"each\", \"regardless of\""),
     ("of which", "a relative clause with \"whose\" or \"with\", or a second sentence"),
-    ("in hand", "\"holds the lock\", \"holds the session\""),
+    ("in hand ", "\"holds the lock\", \"holds the session\""),
     ("somebody", "the role: \"a client\", \"another process\", \"a waiting request\""),
     ("nobody", "\"no client\", \"no caller\", or the passive voice"),
 ];
@@ -46,11 +46,8 @@ const BANNED_BEGINNINGS: [(&str, &str); 7] = [
 ];
 
 /// Most hits of each crate.
-const ALLOWED: [(&str, usize); 13] = [
-    ("chronodisk-cli", 27),
+const ALLOWED: [(&str, usize); 9] = [
     ("chronodisk-device", 54),
-    ("chronodisk-fit", 21),
-    ("chronodisk-front", 23),
     ("chronodisk-guest", 24),
     ("chronodisk-importers", 2),
     ("chronodisk-native", 2),
@@ -58,8 +55,7 @@ const ALLOWED: [(&str, usize); 13] = [
     ("chronodisk-report", 11),
     ("chronodisk-sim", 2),
     ("chronodisk-store", 7),
-    ("chronodisk-sweep", 14),
-    ("chronodisk-trace", 19),
+    ("chronodisk-trace", 22),
 ];
 
 #[test]
@@ -84,6 +80,7 @@ fn the_check_sees_what_it_looks_for() {
     let hits = |text: &str| odd(text).iter().map(|(line, phrase, _)| (*line, *phrase)).collect::<Vec<_>>();
     assert_eq!(hits("/// What is wrong.\n"), [(1, "what is ")]);
     assert_eq!(hits("let x = 1; // whoever asks\n"), [(1, "whoever ")]);
+    assert_eq!(hits("/// Keeps whatever\n/// came.\n"), [(1, "whatever ")]);
     assert_eq!(hits("//! Rows,\n//! the last of which counts.\n"), [(2, "of which")]);
     assert_eq!(hits("/// Those of a write.\n"), [(1, "Those of ")]);
     assert_eq!(hits("/// Says so.\n/// Those of a write.\n"), []);
@@ -107,7 +104,8 @@ fn odd(text: &str) -> Vec<(usize, &'static str, &'static str)> {
             continues = false;
             continue;
         };
-        let lower = comment.to_lowercase();
+        // The space lets a phrase match at the end of a line.
+        let lower = format!("{} ", comment.to_lowercase());
         let anywhere = BANNED.iter().filter(|(phrase, _)| lower.contains(phrase));
         let begins = BANNED_BEGINNINGS.iter().filter(|(phrase, _)| !continues && comment.starts_with(phrase));
         if let Some((phrase, instead)) = anywhere.chain(begins).next() {

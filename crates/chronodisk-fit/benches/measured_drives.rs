@@ -1,29 +1,28 @@
-//! How far flash drives are from measured ones, told honestly: without a fit, and on rows that a fit has not seen.
+//! Errors of simulated flash drives against measured ones: without a fit, and on rows that were held out of a fit.
 //!
 //! ```console
 //! $ cargo bench -p chronodisk-fit --bench measured_drives -- \
 //!       [PART..] [--set NAME] [--start FILE] [--evaluations N] [--requests N]
 //! ```
 //!
-//! | part | what it prints for each row of `ssd/measured-drives.csv` |
+//! | part | printed for each row of `ssd/measured-drives.csv` |
 //! |---|---|
 //! | `published` | the ZN540 as published (`zn540-as-published.toml`), nothing fitted |
 //! | `sweeps` | each sweep by a fit to the three others, which begins at the published constants |
 //! | `depths` | the rows of depth 32 and more by a fit to those below of the same drive |
 //! | `shipped` | the profiles as they are shipped, fitted to these rows |
-//! | `constants` | no row: what the constants are if a drive's rows are all fitted to |
+//! | `constants` | no rows: the constants fitted to all rows of a drive |
 //!
-//! With `--set NAME` `sweeps` leaves out only those whose name contains it. With `--start FILE` a profile of yours
-//! takes the place of the published one. Without a part it is `published` and `shipped`, which fit nothing and take
-//! seconds.
+//! With `--set NAME`, `sweeps` leaves out only sets whose name contains it. With `--start FILE`, that profile replaces
+//! the published one. Without a part, `published` and `shipped` run, which fit nothing and take seconds.
 //!
-//! For `sweeps` the two drives are one: no other sweep of the zoned drive tells what its flash takes to program, and
-//! the conventional one has a single sweep, so that each tells about the other what it can. What it can't tell is told
-//! too: a row that follows a constant which no fitted row of the same drive follows (`DEPENDS`, `TELLS`) is left out
-//! of the second table. Sweeps that say that the drive was preconditioned are simulated on one that was written twice
-//! from beginning to end, where each superblock that is filled takes an erase; zones are erased before. Rows that are
-//! not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the reference
-//! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
+//! For `sweeps`, both drives are fitted together: each has constants that only the other drive's sweeps can tell. No
+//! other sweep of the zoned drive depends on its program time, and the conventional drive has a single sweep. The
+//! second table leaves out the rows that can't be predicted: rows that depend on a constant on which no fitted row of
+//! the same drive depends (`DEPENDS`, `TELLS`). Sweeps of a preconditioned drive are simulated on a drive that was
+//! written twice from beginning to end, so that filling a superblock takes an erase. Zones are erased beforehand. Rows
+//! that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the reference
+//! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository), the bench prints the parts that it skips.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -38,15 +37,15 @@ use chronodisk_fit::{
 };
 use chronodisk_report::{PointUse, SweepFigures, SweepPoint};
 
-/// How the sweeps name the drives.
+/// The drives' names in the sweeps.
 const DRIVES: [&str; 2] = ["zns-a", "nvme-a"];
 
-/// A fit is made with one request for so many of those that the figures are told of.
+/// A fit simulates one request for each n of the reported figures.
 const SEARCHED: u64 = 4;
 
 const PUBLISHED: &str = include_str!("zn540-as-published.toml");
 
-/// What is fitted, and within which bounds.
+/// The fitted constants and their bounds.
 const FREE: [&str; 16] = [
     "flash.read-small.0=40 us..70 us",
     "flash.read-small.1=40 us..70 us",
@@ -122,7 +121,7 @@ fn main() {
     }
 }
 
-/// The rows of the reference, if it is there.
+/// The rows of the reference; `None` without it.
 fn measured() -> Option<Vec<Point>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
     let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);
@@ -135,12 +134,12 @@ fn measured() -> Option<Vec<Point>> {
 }
 
 thread_local! {
-    /// The text of the profile that was aged last, and what came of it: a terabyte takes a minute.
+    /// The last aged profile and its state, because ageing a terabyte takes a minute.
     static AGED: RefCell<Option<(String, FlashState)>> = const { RefCell::new(None) };
 }
 
-/// The drive on which the sweeps that say so were measured, if there are such; from then on all its profiles differ in
-/// times alone.
+/// The preconditioned drive of the sweeps that ask for one; `None` if no sweep does. Later profiles must differ from
+/// `text` in times only.
 fn preconditioned(text: &str, name: &str, points: &[(Point, PointUse)]) -> Option<InUse> {
     let selector: Selector = "set=preconditioned".parse().expect("a condition");
     points.iter().find(|(point, _)| selector.holds(point))?;
@@ -171,21 +170,21 @@ fn compare(what: &str, text: &str, name: &str, points: Vec<Point>, conditions: C
     print_rows(what, &rows.collect::<Vec<Row>>());
 }
 
-/// A row that was held out.
+/// A held-out row.
 struct Row {
     point: SweepPoint,
-    /// Whether rows of the same drive that were fitted tell the constants that it depends on.
+    /// Whether fitted rows of the same drive determine the constants on which it depends.
     told: bool,
 }
 
-/// A row depends on a constant if its mean follows by this much (as a logarithm) when the constant is changed by a
-/// fifth: by a quarter of the change or more ...
+/// A row depends on a constant if a change of the constant by a fifth changes the row's mean by this much (as a
+/// logarithm): by a quarter of the change or more ...
 const DEPENDS: f64 = 0.05;
-/// ... and a row tells a constant if it follows by this.
+/// ... and a row determines a constant if its mean changes by this much.
 const TELLS: f64 = 0.01;
 
-/// Whether each of the points depends only on constants that a fitted point of its drive tells; prints those that none
-/// does. The rule was fixed before any of the results were known.
+/// Whether each point depends only on constants that a fitted point of its drive determines; prints the others. The
+/// rule was fixed before any of the results were known.
 fn told_by_fitted(problem: &Problem, values: &[f64]) -> Vec<bool> {
     let followed = problem.sensitivities(values, 1.2, &in_parallel).unwrap_or_else(|error| panic!("{error}"));
     let drive = |point: &Point| DRIVES.into_iter().find(|drive| point.set.starts_with(drive));
@@ -208,7 +207,7 @@ fn told_by_fitted(problem: &Problem, values: &[f64]) -> Vec<bool> {
     told
 }
 
-/// Fits to the rows for which no condition holds, prints the constants, and returns the others' figures.
+/// Fits to the rows that meet no condition in `out`, prints the constants, and returns the figures of the other rows.
 fn fit_without(start: &str, points: &[Point], out: &[Selector], search: Search, conditions: Conditions) -> Vec<Row> {
     let free: Vec<Free> = FREE.iter().map(|free| free.parse().expect("a key and bounds")).collect();
     let name = "zn540-as-published";
@@ -246,7 +245,7 @@ fn fit_without(start: &str, points: &[Point], out: &[Selector], search: Search, 
     let told = told_by_fitted(&problem, &fitted.values);
     let told = told.into_iter().zip(&problem.points).filter(|(_, point)| point.1 != PointUse::Fitted);
     let told: Vec<bool> = told.map(|(told, _)| told).collect();
-    // What is told of the others is simulated at length.
+    // The held-out rows are simulated with more requests.
     let text = problem.template.text(&fitted.values);
     problem.template = Template::new(&text, name, &[], true).unwrap_or_else(|error| panic!("{error}"));
     problem.points.retain(|(_, used)| *used != PointUse::Fitted);
@@ -255,7 +254,7 @@ fn fit_without(start: &str, points: &[Point], out: &[Selector], search: Search, 
     points.into_iter().zip(told).map(|(point, told)| Row { point, told }).collect()
 }
 
-/// Prints rows and the means of their errors; excluded ones are listed and don't count.
+/// Prints rows and their mean errors; excluded rows are listed but not averaged.
 fn print_rows(what: &str, rows: &[Row]) {
     println!("\n{what}");
     println!(
@@ -265,7 +264,7 @@ fn print_rows(what: &str, rows: &[Row]) {
     let (mut means, mut p99s, mut counted) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = Vec::new();
     for Row { point: row, .. } in rows {
-        // A row that is excluded is so in each of several fits.
+        // A row excluded in one fit is excluded in all, so list it once.
         if seen.contains(&row.line) {
             continue;
         }
@@ -310,7 +309,7 @@ fn print_rows(what: &str, rows: &[Row]) {
     println!("{} rows: error of the mean {:.1} %, of the p99 {:.1} %", means.len(), average(&means), average(&p99s));
 }
 
-/// Does the tasks on two threads; whichever is free takes the next one.
+/// Runs the tasks on two threads; a free one takes the next task.
 fn in_parallel(tasks: &[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>> {
     let next = AtomicUsize::new(0);
     let work = || {

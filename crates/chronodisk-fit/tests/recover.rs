@@ -1,4 +1,4 @@
-//! A drive whose constants are known: they come out again from its simulated sweep.
+//! A fit to a simulated sweep recovers the known constants of the drive.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ fn run(tasks: &[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>> {
     tasks.iter().map(|task| task.run(&|| false)).collect()
 }
 
-/// The sweep of a drive, as it would be measured.
+/// The simulated sweep of a drive, in the form of a measured one.
 fn sweep(text: &str, rows: &[(&str, u64, u32)]) -> String {
     let mut blank = "workload,bs,qd,mean_us\n".to_owned();
     for (workload, bytes, depth) in rows {
@@ -65,7 +65,7 @@ fn known_constants_are_recovered() {
     let truth = profile("3 us", "12 us", "0.5 us");
     let rows = [("randread", 4_096, 1), ("randread", 4_096, 4), ("read", 16_384, 1), ("randread", 4_096, 16)];
     let csv = sweep(&truth, &rows);
-    // Another seed's workload: the fit must not live on equal random numbers.
+    // Another seed: the fit must not depend on equal random numbers.
     let conditions = Conditions { seed: 4, ..CONDITIONS };
     let fitted = fit(&problem(&profile("7 us", "5 us", "1.5 us"), &csv, &["depth>=16"], conditions), false);
     let [overhead, latency, variation] = fitted.values[..] else { panic!("three constants") };
@@ -80,7 +80,7 @@ fn known_constants_are_recovered() {
     assert!(Profile::parse(&documented, "p.toml").is_ok(), "{documented}");
 }
 
-/// With a constant of writing that is free too.
+/// Frees a constant that affects only writes.
 fn with_a_constant_of_writing(text: &str) -> String {
     text.replace("write-latency = \"1 us\"", "write-latency = \"1 us\" # fit: 0.2 us..9 us")
 }
@@ -90,7 +90,8 @@ fn a_constant_without_influence_stays() {
     let csv = sweep(&profile("3 us", "12 us", "0 us"), &[("randread", 4_096, 1), ("randread", 16_384, 4)]);
     let problem = problem(&with_a_constant_of_writing(&profile("3 us", "5 us", "0 us")), &csv, &[], CONDITIONS);
     let fitted = fit(&problem, false);
-    // The published overhead was right, so that it stays too although it could explain a part.
+    // The published overhead was right, so the fit must keep it, although changing it could explain a part of the
+    // difference.
     assert!(fitted.values[3] == 1.0 && (fitted.values[0] - 3.0).abs() < 0.2, "{fitted:?}");
     assert!((fitted.values[1] / 12.0 - 1.0).abs() < 0.02, "{fitted:?}");
 }
@@ -102,7 +103,7 @@ fn a_point_follows_the_constants_that_it_tells() {
     let means: Vec<f64> =
         problem.compare(&run).unwrap().fit.points.iter().map(|point| point.before.mean_us.unwrap()).collect();
     let followed = problem.sensitivities(&[3.0, 12.0, 0.0, 1.0], 1.2, &run).unwrap();
-    // 12 us is nearer to its upper bound, so it goes down to 10 us.
+    // 12 us is nearer to its upper bound, so the change goes down to 10 us.
     assert!((followed[1][0] - ((means[0] - 2.0) / means[0]).ln()).abs() < 1e-3, "{followed:?} {means:?}");
     assert!((followed[3][1] - ((means[1] + 0.2) / means[1]).ln()).abs() < 1e-3, "{followed:?} {means:?}");
     assert_eq!((followed[3][0], followed[1][1]), (0.0, 0.0));
@@ -157,7 +158,7 @@ fn a_table_can_be_fitted_too() {
         capacity_bytes: Some(1 << 20),
         in_use: None,
     };
-    // Four outstanding on one channel wait four times its time.
+    // With four outstanding requests on one channel, each takes four times the channel's time.
     let fitted = fit(&problem, false);
     assert!((fitted.values[0] - 0.24).abs() < 0.002, "{fitted:?}");
 }
@@ -184,7 +185,7 @@ fn points_of_a_drive_in_use_are_simulated_on_one() {
     let in_use = means(&problem);
     assert_eq!(in_use[1], erased[1]);
     assert!(in_use[0] > in_use[1] + 45.0, "nothing is read from erased flash: {in_use:?}");
-    // Other times are no other flash, but another threshold of the collector is.
+    // Changed times keep the flash's state valid, but a changed collection threshold does not.
     let line = text.lines().find(|line| line.starts_with("erase =")).unwrap();
     problem.in_use = Some(InUse { state: aged(&text.replace(line, "erase = \"1 ms\"")), points: points.clone() });
     assert_eq!(means(&problem), in_use);
@@ -198,7 +199,7 @@ fn points_of_a_drive_in_use_are_simulated_on_one() {
 fn the_profile_of_the_p4800x_gives_its_published_points() {
     let csv = include_str!("../../../experiments/ssd_validation/intel-p4800x.csv");
     let profile = Profile::find("intel-p4800x").unwrap();
-    // A seed that the fit did not use.
+    // A seed that differs from the fit's.
     let conditions = Conditions { requests: 5_000, seed: 5, ..CONDITIONS };
     let compared = problem(profile.text(), csv, &[], conditions).compare(&run).unwrap();
     let [_, errors] = compared.fit.errors(PointUse::Fitted).unwrap();
@@ -207,7 +208,7 @@ fn the_profile_of_the_p4800x_gives_its_published_points() {
 }
 
 proptest! {
-    /// Whatever a file holds, it is read or refused.
+    /// Any file is read or refused.
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,400}", rows in "[a-z0-9,.\"\n{}: _-]{0,400}") {
         let _ = read_sweep(&text, "a", &[]);

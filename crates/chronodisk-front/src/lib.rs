@@ -1,18 +1,18 @@
 //! Protocols through which a system reaches an emulated device.
 //!
-//! - [`vhost_user::VhostUserSession`] is a guest's connection by vhost-user-blk: it owns the socket and the store,
-//!   takes requests off the guest's ring, moves their bytes at arrival, tells a
-//!   [`RequestHandler`](vhost_user::RequestHandler) of them, and puts completions back when it is told that they are
-//!   due.
-//! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without
-//!   its socket: bytes in, requests out, completions in, bytes out.
+//! - [`vhost_user::VhostUserSession`] is a guest's connection by vhost-user-blk: it owns the socket and the store. It
+//!   takes requests off the guest's ring, moves their bytes at arrival, passes them to a
+//!   [`RequestHandler`](vhost_user::RequestHandler), and puts completions into the ring when its owner says that they
+//!   are due.
+//! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without its socket: bytes in,
+//!   requests out, completions in, bytes out.
 //! - [`fuse::FuseSession`] is the kernel's connection by FUSE, without its descriptor: the device is a file, and a loop
 //!   device makes a native block device of it.
-//! - [`server`] serves them to real clients, in real time: sockets, threads, and the engine on the
-//!   host's clock.
+//! - [`server`] serves these protocols to real clients, in real time: sockets, threads, and the engine on the host's
+//!   clock.
 //!
-//! Sessions decide nothing by time: when something is due, their owner decides. The clock that a vhost-user session is
-//! given measures what moving bytes takes. What a client sends is hostile: bounded, checked, never a panic.
+//! A session's owner decides when completions are due. The clock of a vhost-user session only measures the moving of
+//! bytes. Input from clients is hostile: bounded, checked, never a panic.
 //!
 //! ```no_run
 //! use chronodisk_engine::MonotonicClock;

@@ -67,7 +67,7 @@ fn closing(client: &MockClient) -> Option<Reason> {
 struct Encrypted {
     client: MockClient,
     tls: ClientConnection,
-    /// What the session said, decrypted.
+    /// The session's output, decrypted.
     said: Vec<u8>,
     closed: bool,
 }
@@ -83,7 +83,7 @@ impl Encrypted {
         encrypted
     }
 
-    /// Moves records until nobody has any.
+    /// Exchanges records until neither side has any.
     fn exchange(&mut self) {
         while self.tls.wants_write() || self.client.session.has_output() {
             let mut records = Vec::new();

@@ -137,7 +137,7 @@ fn long_sparse_reads_come_with_holes_unless_in_one_piece() {
     assert_eq!(data.len(), 128 << 10);
     assert_eq!(data[64 << 10..68 << 10], pattern(1, 4096));
 
-    // All hole: no data wait in the request's slot, which must be free again.
+    // The whole range is a hole: no data wait in the request's slot, which must be free again.
     for _ in 0..2 * IN_FLIGHT_COUNT_MAX {
         let empty = client.ask(request(command::READ, 8 << 20, 1 << 20));
         assert!(matches!(
@@ -184,13 +184,13 @@ fn allocation_is_told_once_it_was_negotiated() {
     assert_eq!(extents(&mut client, flag::REQ_ONE, 4096, 65_536), [(8192, 0)]);
     assert_eq!(extents(&mut client, 0, 4608, 512), [(512, 0)]);
     assert_eq!(extents(&mut client, flag::REQ_ONE, 1 << 20, 64 << 20), [(64 << 20, 3)]);
-    // Zeros without a hole take space, those with one do not.
+    // Zeros without a hole take space; zeros with a hole do not.
     let zeroes = |flags| RequestBytes { flags, ..request(command::WRITE_ZEROES, 2 << 20, 8192) };
     assert_eq!(only(client.ask(zeroes(flag::NO_HOLE))).error(), 0);
     assert_eq!(extents(&mut client, 0, 2 << 20, 16_384), [(8192, 0), (8192, 3)]);
     assert_eq!(only(client.ask(zeroes(flag::FAST_ZERO))).error(), 0);
     assert_eq!(extents(&mut client, 0, 2 << 20, 16_384), [(16_384, 3)]);
-    // More extents than an answer holds: a client asks again from where it ends.
+    // More extents than an answer holds: a client asks again from the end of the answer.
     for index in 0..1100u64 {
         client.ask(write(index * 8192, &pattern(9, 512)));
     }
@@ -368,7 +368,7 @@ fn failures_of_device_and_store_reach_the_client_with_their_place() {
     let mut client = MockClient::negotiated(offer(|_| {}), Box::new(RamStore::new(CAPACITY_BYTES, 8192)));
     assert_eq!(only(client.ask(write(0, &pattern(1, 65_536)))).error(), NbdError::NoSpace.code());
     assert_eq!(only(client.ask(write(0, &pattern(1, 4096)))).error(), 0);
-    // A store smaller than the export.
+    // The store is smaller than the export.
     let mut client = MockClient::negotiated(offer(|_| {}), Box::new(RamStore::new(4096, 8192)));
     assert_eq!(only(client.ask(request(command::READ, 8192, 512))).error(), NbdError::Inval.code());
     assert_eq!(only(client.ask(write(8192, &[1; 512]))).error(), NbdError::NoSpace.code());
@@ -418,7 +418,7 @@ fn a_greedy_client_waits_in_the_socket() {
     client.send(&many);
     assert_eq!(client.outstanding.len(), IN_FLIGHT_COUNT_MAX);
     assert!(!client.session.wants_input());
-    // Completed is not enough: the replies must have gone, too.
+    // Completed requests still occupy their slots until their replies are sent.
     for request in client.outstanding.drain(..10) {
         client.session.complete(request.key, Status::Ok);
     }
@@ -477,8 +477,8 @@ fn any_request() -> impl Strategy<Value = AnyRequest> {
     )
 }
 
-/// What a session tells and says of a byte stream that arrives in pieces; everything is completed
-/// at the end, so that pieces are the only difference.
+/// Events and output of a session for a byte stream that arrives in pieces. Requests are completed only at the end, so
+/// that the pieces are the only difference.
 fn outcome(
     bytes: &[u8],
     pieces: &[usize],

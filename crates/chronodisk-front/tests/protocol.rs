@@ -1,4 +1,4 @@
-//! The message layer: what is refused, what ends the session, and what becomes of descriptors.
+//! The message layer: refused messages, errors that end the session, and passed descriptors.
 
 mod common;
 
@@ -20,8 +20,8 @@ use common::{bench, config, store};
 use proptest::prelude::*;
 use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_T_IN;
 
-/// Feeds a decoder as a socket would: never beyond the end of a message, at most `piece` bytes at
-/// a time; the descriptors come with the first byte.
+/// Feeds a decoder as a socket would: at most `piece` bytes at a time, never beyond the end of a message. The
+/// descriptors come with the first byte.
 fn decode(bytes: &[u8], fds: Vec<OwnedFd>, piece: usize) -> Result<Vec<Message>, ProtocolError> {
     let mut decoder = MessageDecoder::new();
     let mut messages = Vec::new();
@@ -35,7 +35,7 @@ fn decode(bytes: &[u8], fds: Vec<OwnedFd>, piece: usize) -> Result<Vec<Message>,
     Ok(messages)
 }
 
-/// A descriptor, and a way to see when the last copy of it is closed.
+/// A descriptor, and a socket that shows when its last copy is closed.
 fn watched_fd() -> (OwnedFd, UnixStream) {
     let (fd, watcher) = UnixStream::pair().unwrap();
     watcher.set_nonblocking(true).unwrap();
@@ -135,7 +135,7 @@ fn descriptors_where_none_belong_are_closed() {
 
 #[test]
 fn too_many_descriptors_are_closed() {
-    // At once, and a few with each byte.
+    // All descriptors at once, and a few with each byte.
     let (fd, watcher) = watched_fd();
     let mut bench = TestBench::new(config(), store());
     let kick = encode(code::VRING_KICK, 0, &vring_state(0, 0));
@@ -171,7 +171,7 @@ fn descriptors_belong_to_the_message_that_they_came_with() {
     called.read_exact(&mut count).unwrap();
     assert_eq!(u64::from_ne_bytes(count), 1);
     assert_eq!(bench.driver.take_calls(), 0, "the call descriptor goes before the channel");
-    // Taking it back closes it, and calls go in band again.
+    // Removing the descriptor closes it, and calls are sent in band again.
     assert!(bench.acknowledged(code::SET_VRING_CALL, &0x100u64.to_ne_bytes(), &[]));
     assert_eq!(called.read(&mut count).unwrap(), 0);
     bench.driver.submit(VIRTIO_BLK_T_IN, 0, &[512], None, Layout::Direct);
@@ -288,7 +288,7 @@ fn memory_tables_that_can_not_be() {
         assert!(!bench.acknowledged(code::SET_MEM_TABLE, &wrong, &[file.as_fd(), file.as_fd()]));
         assert!(bench.kick());
     }
-    // A file that was cut short, and something that is no file.
+    // A truncated file, and a descriptor of no file.
     let short = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&short, page).unwrap();
     assert!(!bench.acknowledged(code::SET_MEM_TABLE, &table, &[short.as_fd(), file.as_fd()]));
@@ -344,14 +344,14 @@ fn a_socket_that_ends_anywhere_ends_the_session_cleanly() {
             match ending {
                 Ok(_) => assert!(len == 0 || len == message.len(), "{len}"),
                 Err(VhostUserError::Truncated) => assert!(len > 0 && len < message.len(), "{len}"),
-                // Before the acknowledgement is negotiated, a refusal is an end as well; this
-                // message is right, so it is none.
+                // Before the acknowledgement is negotiated, a refusal ends the session. This message is valid, so it is
+                // not refused.
                 Err(error) => panic!("{len}: {error}"),
             }
             for arrival in recorder.arrivals {
                 session.complete(arrival.request.id, Status::Ok);
             }
-            // The channel is gone, which the socket tells.
+            // The channel is gone, as the socket shows.
             session.notify().unwrap();
         }
     }
@@ -411,7 +411,7 @@ fn the_queue_count_is_told() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Any bytes, in any pieces: a message or an error, and no piece changes which.
+    /// Any bytes, in any pieces: the result is a message or an error, independent of the pieces.
     #[test]
     fn pieces_change_nothing(
         messages in prop::collection::vec((0..40u32, 0..16u32, prop::collection::vec(any::<u8>(), 0..60)), 1..6),

@@ -1,5 +1,5 @@
-//! A served device under real clients: several at once, slow ones, such that leave, and such that
-//! break the rules. What is asserted is never how fast it went.
+//! A served device with real clients: several at once, slow ones, disconnecting ones, and ones that violate the
+//! protocol. No assertion depends on speed.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -47,7 +47,7 @@ fn serve_store(profile: &'static str, options: ServerOptions, store: Box<dyn Sto
 }
 
 fn serve(profile: &'static str) -> Served {
-    // Priorities and CPUs that stay awake would disturb the other tests and change no result.
+    // Real-time priorities and CPUs kept awake would disturb the other tests, and would not change the results.
     serve_with(profile, ServerOptions { realtime: false, ..ServerOptions::default() })
 }
 
@@ -61,7 +61,7 @@ impl Served {
         self.server.statistics()
     }
 
-    /// Waits until something holds that the server's threads bring about.
+    /// Waits until the server's threads make a condition true.
     fn until(&self, holds: impl Fn(&Served) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {
@@ -72,7 +72,7 @@ impl Served {
         panic!("it does not come about: {:?}", self.statistics());
     }
 
-    /// Ends, and checks what always holds.
+    /// Stops the server, and checks its invariants.
     fn stop(self) -> ServerOutcome {
         let outcome = self.server.stop();
         let verification = verify(&mut [model(self.profile)], &outcome.records, Some(outcome.end)).unwrap();
@@ -83,7 +83,7 @@ impl Served {
     }
 }
 
-/// A client that speaks as little NBD as it takes, with simple replies.
+/// A minimal NBD client, with simple replies.
 struct Client<S = UnixStream> {
     socket: S,
     next_cookie: u64,
@@ -111,7 +111,7 @@ impl<S: Read + Write> Client<S> {
         cookie
     }
 
-    /// Receives a reply; its cookie. `len` bytes of data follow it if it is a read's.
+    /// Receives a reply and returns its cookie. For a read, `len` bytes of data follow.
     fn receive(&mut self, mut len: impl FnMut(u64) -> usize) -> (u64, Vec<u8>) {
         let mut head = [0; 16];
         self.socket.read_exact(&mut head).unwrap();
@@ -150,7 +150,7 @@ fn several_clients_with_several_requests_each_get_their_own_bytes() {
                     for index in 0..requests {
                         client.write(base + index * 8192, &[(index as u8) ^ (number as u8) << 6; 8192]);
                     }
-                    // All at once, in whatever order they come back.
+                    // All requests are sent at once; replies may come in any order.
                     let first = client.next_cookie;
                     for index in 0..requests {
                         client.send(command::READ, base + index * 8192, 8192, &[]);
@@ -184,7 +184,7 @@ fn a_client_that_does_not_read_holds_up_nobody() {
         other.write(index * 4096, &[7; 4096]);
         assert_eq!(other.read(index * 4096, 4096), vec![7; 4096]);
     }
-    // All of it is there as soon as it looks.
+    // All replies are waiting when the client reads.
     for _ in 0..48 {
         slow.receive(|_| 1 << 20);
     }
@@ -210,7 +210,7 @@ fn a_client_that_leaves_with_requests_in_flight_is_forgotten() {
     served.until(|served| served.statistics().dropped_completions > 0 || served.statistics().engine.completions == 22);
     let outcome = served.stop();
     assert_eq!(outcome.records.len(), 22);
-    // Whose request arrived first is anybody's guess.
+    // Either client's request may have arrived first.
     let of = |issuer| outcome.records.iter().filter(move |record| record.issuer == issuer);
     let first = outcome.records[0].issuer;
     let other = outcome.records.iter().map(|record| record.issuer).find(|&issuer| issuer != first).unwrap();
@@ -244,7 +244,7 @@ fn connections_beyond_the_limit_are_closed_and_the_others_served() {
         ServerOptions { connections: Share { most: 2, per_peer: 2 }, realtime: false, ..ServerOptions::default() },
     );
     let (mut first, mut second) = (served.connect(), served.connect());
-    // One that has asked for something keeps its place.
+    // A client that has requests keeps its place.
     first.write(0, &[1; 512]);
     second.write(0, &[1; 512]);
     let Address::Unix(path) = &served.address else { unreachable!() };
@@ -256,7 +256,7 @@ fn connections_beyond_the_limit_are_closed_and_the_others_served() {
     assert_eq!(second.read(0, 512), [2; 512]);
     drop(first);
     served.until(|served| served.statistics().engine.completions == 4);
-    // Its place is free again, as soon as its thread has ended.
+    // The place is free again as soon as the thread has ended.
     served.until(|_| {
         let mut socket = UnixStream::connect(path).unwrap();
         matches!(socket.read(&mut [0; 18]), Ok(18))
@@ -279,7 +279,7 @@ fn a_client_that_never_gets_through_negotiation_is_sent_away() {
         client.read_to_end(&mut said).unwrap();
         assert_eq!(said.len(), 18, "a greeting, and then the end");
     }
-    // Who has negotiated may be silent for as long as it likes.
+    // A client may be silent for any time after the negotiation.
     patient.write(0, &[1; 512]);
     assert_eq!(served.stop().statistics.handshakes_given_up, 2);
 }
@@ -300,7 +300,7 @@ fn a_thousand_connections_and_none_is_left() {
     };
     let served = serve_with("constant-1ms", options);
     let mut clients: Vec<Client> = (0..1_000).map(|_| served.connect()).collect();
-    // A third leaves with a request under way, a third in the middle of one, a third stays.
+    // A third of the clients leave with a request outstanding, a third in the middle of a request, and a third stay.
     for (index, client) in clients.iter_mut().enumerate() {
         match index % 3 {
             0 => drop(client.send(command::READ, index as u64 * 4096, 4096, &[])),
@@ -321,7 +321,7 @@ fn a_thousand_connections_and_none_is_left() {
     drop(kept);
     let outcome = served.stop();
     assert_eq!((outcome.statistics.connections, outcome.statistics.connections_refused), (1_000, 0));
-    // Other tests of this process come and go.
+    // Other tests in this process create and end threads meanwhile.
     for _ in 0..1_000 {
         let now = (threads(), files());
         if now.0 < before.0 + 100 && now.1 < before.1 + 300 {
@@ -340,10 +340,10 @@ fn enough_descriptors(count: u64) -> bool {
     setrlimit(Resource::Nofile, wanted).is_ok()
 }
 
-/// A disk of the host's that is slow to read above its first half, and to flush.
+/// A host's disk that is slow for flushes and for reads above its first half.
 struct Slow {
     bytes: Arc<Mutex<RamStore>>,
-    /// Held by the test for as long as the disk is to take.
+    /// The test holds this lock while the disk is to be busy.
     busy: Arc<Mutex<()>>,
     patient: bool,
 }
@@ -393,7 +393,7 @@ impl Store for Slow {
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        // The end of the server is allowed to wait, too.
+        // The end of the server may block, too.
         drop(self.busy.lock().unwrap());
         Ok(())
     }
@@ -430,7 +430,7 @@ fn what_waits_for_the_hosts_disk_holds_up_nothing_else() {
         let mut waiting = vec![client.send(command::WRITE, far, 8192, &[7; 8192])];
         waiting.push(client.send(command::READ, far + (1 << 20), 65_536, &[]));
         waiting.push(client.send(command::FLUSH, 0, 0, &[]));
-        // Everything else gets on, on this connection and on others.
+        // All other requests make progress, on this connection and on others.
         for index in 0..20 {
             let near = client.send(command::WRITE, index * 4096, 4096, &[index as u8; 4096]);
             assert_eq!(client.receive(|_| 0).0, near);
@@ -444,7 +444,7 @@ fn what_waits_for_the_hosts_disk_holds_up_nothing_else() {
         seen.sort_unstable();
         assert_eq!(seen, waiting);
         assert_eq!(client.read(far, 8192), [7; 8192]);
-        // Leaving with the disk busy leaves nothing behind.
+        // A disconnection while the disk is busy leaves nothing behind.
         let disk = busy.lock().unwrap();
         for index in 0..200 {
             client.send(command::READ, far + index * 4096, 4096, &[]);
@@ -461,7 +461,7 @@ fn what_waits_for_the_hosts_disk_holds_up_nothing_else() {
     }
 }
 
-/// Helpers may be done with a client's last request while its thread still hands over the others.
+/// Helpers may complete a client's last request while its thread still submits the others.
 #[test]
 fn a_client_that_is_alone_never_waits_for_completions_that_are_due() {
     const ROUNDS: usize = 100;
@@ -479,7 +479,7 @@ fn a_client_that_is_alone_never_waits_for_completions_that_are_due() {
                 client.send(command::READ, far + index * 4096, 4096, &[]);
             }
             (0..batch).for_each(|_| drop(client.receive(|_| 4096)));
-            // The server's thread looks by itself every 100 ms. A busy machine may delay a few rounds by as much.
+            // The server's thread polls every 100 ms by itself. On a busy machine, a few rounds may take as long.
             forgotten += usize::from(begun.elapsed() > std::time::Duration::from_millis(70));
         }
         assert!(forgotten <= ROUNDS / 10, "{forgotten} of {ROUNDS} rounds of {batch} requests");
@@ -487,7 +487,7 @@ fn a_client_that_is_alone_never_waits_for_completions_that_are_due() {
     }
 }
 
-/// A real device that takes two milliseconds for everything.
+/// A real device whose every operation takes two milliseconds.
 struct TwoMillis(RamStore);
 
 impl Store for TwoMillis {
@@ -535,7 +535,7 @@ fn a_real_device_answers_by_itself_and_the_model_sees_the_same_arrivals() {
     let offer = ServerOffer::new(vec![Export::new("", CAPACITY_BYTES)], Tls::Off).unwrap();
     let store = Box::new(TwoMillis(RamStore::new(CAPACITY_BYTES, CAPACITY_BYTES)));
     let options = ServerOptions { realtime: false, helpers_max: 4, ..ServerOptions::default() };
-    // A model that is much slower than the device holds up nobody.
+    // A model that is much slower than the device delays no client.
     let mut server = Server::shadow(model("constant-10ms"), store, offer, MonotonicClock::new(), options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -553,7 +553,7 @@ fn a_real_device_answers_by_itself_and_the_model_sees_the_same_arrivals() {
     client.write(8192, &[1; 4096]);
     client.send(command::FLUSH, 0, 0, &[]);
     client.receive(|_| 0);
-    // The device fails here, and so does the request.
+    // The device fails at this block, and so does the request.
     client.send(command::READ, 0, 4096, &[]);
     let mut head = [0; 16];
     client.socket.read_exact(&mut head).unwrap();
@@ -566,7 +566,7 @@ fn a_real_device_answers_by_itself_and_the_model_sees_the_same_arrivals() {
         assert_eq!(record.service_time(), Nanos::from_millis(10), "the model's");
         assert!(record.op == Op::Flush || record.completed - record.arrival >= Nanos::from_millis(2));
     }
-    // No more at a time than there may be.
+    // Never more requests at a time than the limit.
     for record in &outcome.records {
         let at_once = |other: &&chronodisk_sim::RequestRecord| {
             other.arrival <= record.arrival && other.completed > record.arrival
@@ -585,7 +585,7 @@ fn a_client_that_breaks_the_protocol_ends_alone() {
         let mut bad = served.connect();
         bad.socket.write_all(garbage).unwrap();
         let mut rest = Vec::new();
-        // Closed, perhaps with our bytes unread.
+        // The connection is closed, perhaps with unread bytes.
         let _ = bad.socket.read_to_end(&mut rest);
         good.write(0, &[3; 512]);
     }
@@ -624,7 +624,7 @@ fn every_operation_reaches_the_device() {
     let outcome = served.stop();
     let ops: Vec<Op> = outcome.records.iter().map(|record| record.op).collect();
     assert_eq!(ops, [Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes, Op::Read]);
-    // Without a lead nothing leaves early, and nothing but the device's time lies between.
+    // Without a lead, no completion is early, and the service time is exactly the device's.
     for record in &outcome.records {
         assert_eq!(record.service_time(), Nanos::from_micros(100));
         assert!(record.completed >= record.due);
@@ -632,11 +632,11 @@ fn every_operation_reaches_the_device() {
     assert!(outcome.store_bytes.is_some());
 }
 
-/// Memory that notes how much is copied at a time, and stops copying where the test says.
+/// A store that records the size of each copy, and blocks copies at a given block.
 struct Watched {
     bytes: RamStore,
     longest_bytes: Arc<AtomicUsize>,
-    /// Held by the test for as long as a copy from the last block is to take.
+    /// The test holds this lock while copies from the last block are to block.
     gate: Arc<Mutex<()>>,
 }
 
@@ -678,7 +678,7 @@ fn nobody_waits_for_the_store_until_a_long_request_of_another_is_copied() {
     let data: Vec<u8> = (0..5 << 20).map(|index: u32| (index / 4096 + index) as u8).collect();
     client.write(1 << 20, &data);
     assert_eq!(other.read(1 << 20, data.len() as u32), data);
-    // Many that came together are as one.
+    // Many requests that arrive together are treated like one large request.
     let sent: Vec<u64> =
         (0..40).map(|index| client.send(command::READ, (1 << 20) + index * 65_536, 65_536, &[])).collect();
     let mut received: Vec<_> = sent.iter().map(|_| client.receive(|_| 65_536)).collect();
@@ -693,14 +693,14 @@ fn nobody_waits_for_the_store_until_a_long_request_of_another_is_copied() {
 fn completions_of_others_leave_while_a_client_is_at_a_copy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slow.toml");
-    // So long that all requests below have arrived before the first is completed.
+    // So long that all requests below arrive before the first completion.
     let text = "name = \"slow\"\nkind = \"constant\"\ndescription = \"slow\"\nsource = \"a definition\"\n\
                 validation = \"by-definition\"\ncapacity = \"1 GiB\"\ntime = \"3 s\"\n";
     std::fs::write(&path, text).unwrap();
     let (served, _, gate) = serve_watched(path.to_str().unwrap().to_owned().leak());
     let (mut copying, mut other) = (served.connect(), served.connect());
     let arrived = |count: u64| served.until(|served| served.statistics().engine.arrivals == count);
-    // Whose request is the first waits for all completions.
+    // The client with the first outstanding request waits for all completions.
     let first = other.send(command::READ, 0, 512, &[]);
     arrived(1);
     let before = copying.send(command::READ, 0, 512, &[]);

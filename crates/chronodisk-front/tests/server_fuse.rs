@@ -28,14 +28,14 @@ fn ram() -> Box<dyn Store> {
     Box::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES))
 }
 
-/// What was sent, as the device should see it.
+/// A request as sent, in the device's terms.
 type Sent = (Op, u64, u32);
 
 fn sent(op: Op, offset_bytes: u64, len_bytes: u64) -> Sent {
     (op, offset_bytes / SECTOR_BYTES, (len_bytes / SECTOR_BYTES) as u32)
 }
 
-/// Every request reached the device as it was sent, and the log replays.
+/// Every request reached the device as sent, and a replay of the log is identical.
 fn agree(outcome: &ServerOutcome, mut expected: Vec<Sent>) {
     let mut seen = seen(outcome);
     let position = |request: &Sent| (Op::ALL.iter().position(|op| *op == request.0), request.1, request.2);
@@ -70,7 +70,7 @@ fn work(open: impl Fn() -> File + Sync) -> Vec<Sent> {
         let mut offset_bytes = thread * region_bytes;
         for (round, len_bytes) in lengths.into_iter().enumerate() {
             let byte = (thread * 16 + round as u64 + 1) as u8;
-            // Aligned, since a block device takes nothing else.
+            // Aligned, since a block device accepts no other memory.
             let mut room = vec![byte; len_bytes as usize + 4096];
             let begin = room.as_ptr().align_offset(4096);
             let data = &mut room[begin..][..len_bytes as usize];
@@ -99,7 +99,7 @@ fn what_is_sent_reaches_the_device() {
     let mut expected = work(|| attached.open());
     let middle = CAPACITY_BYTES / 2;
     let large = vec![9; REQUEST_BYTES_MAX as usize + 4096];
-    // Memory that does not begin at a page takes one page more than a request has.
+    // An unaligned buffer spans one page more than a request may have.
     let large = &large[large.as_ptr().align_offset(4096)..][..REQUEST_BYTES_MAX as usize];
     file.write_all_at(large, middle).unwrap();
     expected.push(sent(Op::Write, middle, REQUEST_BYTES_MAX.into()));
@@ -124,7 +124,7 @@ fn what_is_sent_reaches_the_device() {
     agree(&outcome, expected);
 }
 
-/// Memory that claims to be on a disk: all requests go to helpers.
+/// A store that claims to be on a disk, so that all requests go to helpers.
 struct Waiting(RamStore);
 
 impl Store for Waiting {
@@ -163,7 +163,7 @@ fn what_was_written_is_in_the_file() {
 struct Loop(PathBuf);
 
 impl Loop {
-    /// `None`, with a printed reason, if this host can't.
+    /// Attaches a loop device; `None`, with a printed reason, if the host has none.
     fn on(attached: &Attached) -> Option<Self> {
         let losetup =
             Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&attached.place).output();
@@ -202,7 +202,7 @@ fn a_loop_device_sends_what_it_gets() {
     let mut expected = work(open);
     open().sync_data().unwrap();
     expected.push(sent(Op::Flush, 0, 0));
-    // What libblkid and others read besides, when the device appears, is none of ours.
+    // libblkid and others read a new device, too; these reads are ignored.
     drop(device);
     let outcome = attached.stop();
     let mut others = seen(&outcome);
@@ -224,7 +224,7 @@ fn a_server_that_stops_answers_and_then_fails_later_requests() {
     assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody serves it any more");
 }
 
-/// A socket that keeps messages apart, as `/dev/fuse` does. Needs no privilege.
+/// A socket that preserves message boundaries, as `/dev/fuse` does. Needs no privilege.
 #[test]
 fn a_kernel_can_be_played() {
     let flags = SocketFlags::CLOEXEC;
@@ -241,7 +241,7 @@ fn a_kernel_can_be_played() {
     };
     let mut init = [0; 64];
     init[..8].copy_from_slice(&[7, 0, 0, 0, 38, 0, 0, 0]);
-    // Nobody can be told of what is wrong with these.
+    // These messages have no valid header to answer.
     for len in [1, 39] {
         tell(&vec![0xFF; len]);
     }
@@ -261,7 +261,7 @@ fn a_kernel_can_be_played() {
     assert_eq!((&*answers[1].2, &*answers[2].2), (&[0; 4096][..], &[7; 4096][..]));
     tell(&message(0xFFFF, 100, 1, &[]));
     assert_eq!(answer(), (100, -(FuseError::NotServed as i32), Vec::new()));
-    // One is outstanding when the other end is gone.
+    // One request is outstanding when the kernel's side is closed.
     tell(&message(opcode::READ, 102, 1, &range(0, 4096)));
     drop(kernel);
     let outcome = server.stop();
@@ -286,8 +286,8 @@ fn a_file_that_is_not_the_store_is_refused() {
     let _ = server.stop();
 }
 
-/// While waits are skipped, they pass on the device's clock alone. Afterwards that goes on from where it was, at the
-/// host's pace, and the log of all replays.
+/// Skipped waits advance only the device's clock. Afterwards it continues at the host's pace, and a replay of the log
+/// is identical.
 #[test]
 fn waits_that_are_skipped_pass_on_the_devices_clock() {
     let Some(attached) = Attached::new(ram(), FuseFile::of(model().info())) else { return };
@@ -304,10 +304,10 @@ fn waits_that_are_skipped_pass_on_the_devices_clock() {
     let write = |count: u64| (0..count).for_each(|index| file.write_all_at(block, index * BLOCK_BYTES).unwrap());
     server.skip_waits();
     let (device, host) = took(&|| write(500));
-    // A millisecond each, which the host need not wait for.
+    // A millisecond each, without a wait on the host.
     assert!(device >= Duration::from_millis(500) && device > host, "{device:?} {host:?}");
     let mut expected: Vec<Sent> = (0..500).map(|index| sent(Op::Write, index * BLOCK_BYTES, BLOCK_BYTES)).collect();
-    // Several at a time; those that wait when it ends are answered, too.
+    // Several at a time. Requests that wait when skipping ends are answered, too.
     expected.extend(work(|| attached.open()));
     server.stop_skipping();
     let (device, host) = took(&|| write(20));

@@ -1,4 +1,4 @@
-//! Panics in a server's threads: each ends one connection, which is counted and named, and nobody else waits for ever.
+//! Panics in a server's threads: each ends one connection and is counted and named. No other client waits for ever.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,10 +14,10 @@ use chronodisk_sim::{Completion, Lba, Nanos, Request, RequestRecord};
 use chronodisk_store::{RamStore, Store, StoreError, forward_to_store};
 
 const CAPACITY_BYTES: u64 = 64 << 20;
-/// Whoever touches this block meets a defect.
+/// A block at which each component's injected defect panics.
 const BROKEN_BYTES: u64 = CAPACITY_BYTES - 4096;
 
-/// A device that takes 300 ms for everything, so that all requests of a test are outstanding at once.
+/// A device whose every operation takes 300 ms, so that all requests of a test are outstanding at once.
 fn slow_model() -> Box<dyn DeviceModel> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slow.toml");
@@ -28,7 +28,7 @@ fn slow_model() -> Box<dyn DeviceModel> {
     Profile::find(path.to_str().unwrap()).unwrap().build(&build).unwrap()
 }
 
-/// Memory whose code has a defect at one block.
+/// A store that panics at one block.
 struct BrokenStore {
     bytes: RamStore,
     defect: Defect,
@@ -36,11 +36,11 @@ struct BrokenStore {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Defect {
-    /// None in the store.
+    /// The store has no defect.
     Elsewhere,
-    /// When the connection's thread reads.
+    /// The connection's thread panics in a read.
     Here,
-    /// When a helper reads, because all reads have to wait for a disk.
+    /// A helper panics in a read, because all reads wait for a disk.
     InHelper,
 }
 
@@ -57,7 +57,7 @@ impl Store for BrokenStore {
     }
 }
 
-/// A device whose model has a defect at one block.
+/// A model that panics at one block.
 struct BrokenModel(Box<dyn DeviceModel>);
 
 impl DeviceModel for BrokenModel {
@@ -95,7 +95,7 @@ impl DeviceModel for BrokenModel {
     }
 }
 
-/// A log whose code has a defect.
+/// A recorder that panics.
 struct BrokenRecorder;
 
 impl Recorder for BrokenRecorder {
@@ -170,7 +170,7 @@ fn until_arrived(served: &Served, count: u64) {
     panic!("the requests do not arrive: {:?}", served.server.statistics());
 }
 
-/// One client meets the defect while its thread is the one that waits for the others' completions.
+/// One client hits the defect while its thread waits for the completions of the others.
 fn one_ends_and_the_others_go_on(served: Served, place: &str) {
     let (mut bad, mut good) = (Client::connect(&served), Client::connect(&served));
     bad.ask(0);

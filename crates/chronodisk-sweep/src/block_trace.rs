@@ -1,5 +1,5 @@
-//! A block trace, wherever it is: a log in Parquet, a file of another tool (compressed with gzip or zstd or not), or
-//! records in memory.
+//! Reads a block trace from any source: a log in Parquet, another tool's file (optionally compressed with gzip or
+//! zstd), or records in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -12,16 +12,16 @@ use chronodisk_trace::block::{Format, ReadCounts, Spread, TraceReader};
 
 use crate::SweepError;
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceOptions {
-    /// The format; `None`: found from its first bytes.
+    /// The format; `None` to detect it from the first bytes.
     pub format: Option<Format>,
     /// Only the requests of this volume.
     pub volume: Option<String>,
-    /// Where the volumes are on one device; `None`: each is a device of its own.
+    /// The places of the volumes on one device; `None`: each volume is a device of its own.
     pub placement: Option<Placement>,
-    /// Wrong lines that are passed over.
+    /// Number of malformed lines that are skipped.
     pub accept_bad: u64,
     /// Requests of blktrace and blkparse begin when they are queued, not when they are issued.
     pub from_queueing: bool,
@@ -29,12 +29,13 @@ pub struct TraceOptions {
     pub spread_seed: Option<u64>,
 }
 
-/// Where the volumes of a trace are on one device.
+/// The places of a trace's volumes on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// All at its beginning.
+    /// All at the device's beginning.
     Overlay,
-    /// One after the other in the order of their first requests, each as long as its requests reach, in whole MiB.
+    /// One after the other in the order of their first requests. The length of each is the end of its last request,
+    /// rounded up to whole MiB.
     Concatenate,
     /// Each at an offset in bytes, a multiple of 512.
     At(BTreeMap<String, u64>),
@@ -53,21 +54,21 @@ impl std::fmt::Display for Placement {
     }
 }
 
-/// The unit of the lengths of concatenated volumes, in sectors.
+/// Unit of the concatenated volumes' lengths, in sectors.
 const CONCATENATED_SECTORS: u64 = 2_048;
 /// The last sector at which a volume may begin.
 const PLACE_MAX: u64 = 1 << 54;
 
-/// Pieces of a log.
+/// A log, piece by piece.
 pub type Pieces = Box<dyn Iterator<Item = Result<Vec<RequestRecord>, ReportError>> + Send>;
 
-/// The requests of a trace, one after the other, each read when it is asked for.
+/// The requests of a trace, each read on demand.
 pub struct BlockTrace {
     path: PathBuf,
     source: Source,
     ready: VecDeque<RequestRecord>,
     volume: Option<String>,
-    /// The device of the volume that is asked for, once a request of it came.
+    /// The device of the requested volume, once a request of it was read.
     wanted: Option<u16>,
     placement: Option<Placement>,
     /// First sectors of the volumes, if all are on one device.
@@ -80,14 +81,14 @@ enum Source {
     Foreign { bytes: Box<dyn Read + Send>, format: Format, reader: Box<TraceReader>, spread: Option<Spread> },
 }
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 16;
 
 impl BlockTrace {
     /// Opens a file.
     ///
     /// # Errors
-    /// If it can't be read, or its format can't be told.
+    /// If it can't be read, or its format can't be detected.
     pub fn open(path: &Path, options: &TraceOptions) -> Result<Self, SweepError> {
         let path = path.to_owned();
         let shown = path.display();
@@ -127,7 +128,7 @@ impl BlockTrace {
         Ok(BlockTrace { path, source, ready: VecDeque::new(), volume, wanted: None, placement, places, ended: false })
     }
 
-    /// Records that somebody else has, in pieces; `name` is for messages.
+    /// A trace of records in memory, in pieces; `name` is for messages.
     #[must_use]
     pub fn of_records(name: &str, info: LogInfo, pieces: Pieces, volume: Option<String>) -> Self {
         let source = Source::Log { info, pieces, claimed: None };
@@ -144,13 +145,13 @@ impl BlockTrace {
         }
     }
 
-    /// The file that is read.
+    /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the trace says besides its requests, as far as it was read.
+    /// The trace's metadata, as far as it was read.
     #[must_use]
     pub fn info(&self) -> LogInfo {
         let info = self.info_of_source();
@@ -169,7 +170,7 @@ impl BlockTrace {
         }
     }
 
-    /// How many requests the file claims to have, if it says so.
+    /// Number of requests that the file's header claims, if it has one.
     #[must_use]
     pub fn claimed_requests(&self) -> Option<u64> {
         match &self.source {
@@ -178,7 +179,7 @@ impl BlockTrace {
         }
     }
 
-    /// What was counted on the way; nothing for a log.
+    /// Counters of the reader; zeros for a log.
     #[must_use]
     pub fn counts(&self) -> ReadCounts {
         match &self.source {
@@ -187,10 +188,10 @@ impl BlockTrace {
         }
     }
 
-    /// The next request of the volume that is asked for, or of all.
+    /// The next request of the requested volume, or of all volumes.
     ///
     /// # Errors
-    /// If the trace can't be read, or is wrong.
+    /// If the trace can't be read, or is malformed.
     pub fn next_record(&mut self) -> Result<Option<RequestRecord>, SweepError> {
         loop {
             while let Some(record) = self.ready.pop_front() {
@@ -210,10 +211,10 @@ impl BlockTrace {
         }
     }
 
-    /// An error that names the volumes, if a command that takes one is given several.
+    /// Fails with the volumes' names if a command that takes one volume reads several.
     ///
     /// # Errors
-    /// If the two are not one.
+    /// If the two devices differ.
     pub fn expect_one_volume(&self, first: u16, other: u16) -> Result<(), SweepError> {
         if first == other {
             return Ok(());
@@ -232,7 +233,7 @@ impl BlockTrace {
         )))
     }
 
-    /// A request at its volume's place on the one device.
+    /// Moves a request to its volume's place on the one device.
     fn placed(&mut self, mut record: RequestRecord) -> Result<RequestRecord, SweepError> {
         let Some(placement) = &self.placement else { return Ok(record) };
         let index = usize::from(record.device);
@@ -299,7 +300,7 @@ impl BlockTrace {
         if known.is_empty() { error } else { error.help(format!("its volumes are {}", known.join(", "))) }
     }
 
-    /// Reads some more; false at the end.
+    /// Reads more records; returns false at the end.
     fn read(&mut self, records: &mut Vec<RequestRecord>) -> Result<bool, SweepError> {
         let path = self.path.display();
         match &mut self.source {
@@ -331,7 +332,7 @@ impl BlockTrace {
     }
 }
 
-/// Where volumes begin that are one after the other: what they reach to is known once all was read.
+/// Beginnings of concatenated volumes. Their lengths are known only after reading the whole trace.
 fn concatenated(path: &Path, options: &TraceOptions) -> Result<Vec<Option<u64>>, SweepError> {
     if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Err(SweepError::Usage(format!("{}: not a regular file, and read twice", path.display()))
@@ -357,7 +358,7 @@ fn concatenated(path: &Path, options: &TraceOptions) -> Result<Vec<Option<u64>>,
         .collect())
 }
 
-/// The kind of a file that holds others, or that is compressed in a way that is not read, and what unpacks it.
+/// The kind of an archive, or of an unsupported compression, and the tool that unpacks it.
 fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
     const TAR_AT: usize = 257;
     if head.get(TAR_AT..).is_some_and(|rest| rest.starts_with(b"ustar")) {
@@ -375,7 +376,7 @@ fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
     kinds.into_iter().find(|(magic, _, _)| head.starts_with(magic)).map(|(_, kind, command)| (kind, command))
 }
 
-/// The first bytes, as far as a format shows in them.
+/// The first bytes, enough for detecting the format.
 fn head_of(bytes: &mut Box<dyn Read + Send>) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     bytes.by_ref().take(4096).read_to_end(&mut head)?;

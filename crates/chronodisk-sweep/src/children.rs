@@ -1,4 +1,4 @@
-//! The processes of cells, and the signals that a sweep passes on to them when it is asked to end.
+//! The processes of cells, and the signals that a sweep passes on to them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use chronodisk_engine::ending::kill_with_starter;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// What a process does.
+/// The task of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A cell: it ends its own program, and ends at once at the second signal.
     Cell,
-    /// A shell for what comes before a cell.
+    /// A shell for the setup of a cell.
     Setup,
-    /// A shell for what comes after it, also after a cell that was asked to end.
+    /// A shell for the teardown of a cell, also of one that a signal ended.
     Teardown,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Children(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     running: Vec<(Pid, Role)>,
-    /// The signal that asked to end.
+    /// The signal that asked the sweep to end.
     asked: Option<Signal>,
 }
 
@@ -37,7 +37,7 @@ impl Children {
         if role != Role::Cell {
             command.process_group(0);
         }
-        // A killed sweep can't pass anything on. A cell that is killed clears up by itself.
+        // A killed sweep can't pass signals on. A killed cell cleans up by itself.
         kill_with_starter(command);
         let mut state = self.state();
         let child = command.spawn()?;
@@ -52,7 +52,7 @@ impl Children {
         output
     }
 
-    /// Passes a signal that asks to end on to all, and to those that begin later. One that is stopped goes on.
+    /// Passes a signal to all children, and to those that start later. Stopped children are continued.
     pub fn ask_to_end(&self, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else { return };
         let mut state = self.state();
@@ -63,7 +63,7 @@ impl Children {
         }
     }
 
-    /// Ends all at once: cells by their second signal, so that they leave nothing, and shells by force.
+    /// Ends all children at once: cells by their second signal, so that they clean up, and shells by force.
     pub fn end_at_once(&self) {
         let state = self.state();
         for (pid, role) in &state.running {
@@ -77,7 +77,7 @@ impl Children {
     }
 }
 
-/// A process that has ended meanwhile gets nothing.
+/// Sends a signal, unless the process has ended meanwhile.
 fn send(pid: Pid, role: Role, signal: Signal) {
     let _ = match role {
         Role::Cell => kill_process(pid, signal),

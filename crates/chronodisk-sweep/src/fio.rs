@@ -1,4 +1,4 @@
-//! A job file of fio as a load.
+//! A fio job file as a load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct FioLoad {
     jobs: Vec<FioJob>,
 }
 
-/// The text of a job file, or of a file that one includes.
+/// The text of a job file, or of a file that it includes.
 fn read_text(path: &Path) -> Result<String, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("can't read the job file: {error}");
     let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
@@ -47,17 +47,17 @@ impl FioLoad {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it can't be read, or holds what can't be followed.
+    /// If it can't be read, or holds unsupported options.
     pub fn open(path: &Path) -> Result<Self, SweepError> {
         let label = path.display().to_string();
         let text = read_text(path).map_err(|error| SweepError::Usage(format!("{label}: {error}")))?;
         FioLoad::parse_in(&text, &label, path.parent())
     }
 
-    /// Reads a text; messages name it by its label.
+    /// Parses a text; messages name it by its label.
     ///
     /// # Errors
-    /// If it holds what can't be followed.
+    /// If it holds unsupported options.
     pub fn parse(text: &str, label: &str) -> Result<Self, SweepError> {
         FioLoad::parse_in(text, label, None)
     }
@@ -70,7 +70,7 @@ impl FioLoad {
         Ok(FioLoad { label: label.to_owned(), jobs })
     }
 
-    /// The load for a device, and its options as they take effect.
+    /// The load for a device, and its effective options.
     ///
     /// # Errors
     /// If a job does not fit on the device.
@@ -114,7 +114,7 @@ impl FioLoad {
         Ok((Load::Jobs { groups, ramp }, options))
     }
 
-    /// What of the file takes effect in another way than its words say, for people.
+    /// Notes for people about options that take effect differently than in fio.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let of_job = |job: &FioJob| {

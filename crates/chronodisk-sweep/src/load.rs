@@ -18,24 +18,24 @@ use crate::fio::Thread;
 use crate::replay::replay;
 use crate::{Replayed, SweepError};
 
-/// A generated workload, as it is asked for.
+/// Options of a generated workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneratedLoad {
     /// The kind of workload.
     pub workload: Workload,
     /// Number of requests.
     pub requests: u64,
-    /// Equal seeds give equal requests.
+    /// Seed; equal seeds give equal requests.
     pub seed: u64,
-    /// Size of a request in bytes, for workloads that do not define it; `None`: 4096.
+    /// Size of a request in bytes, for workloads without sizes of their own; `None`: 4096.
     pub block_bytes: Option<u64>,
-    /// Requests outstanding of a closed loop.
+    /// Outstanding requests of a closed loop.
     pub depth: u32,
-    /// Share of reads, 0 to 1, for workloads that read and write; `None`: the workload's.
+    /// Share of reads, 0 to 1, for workloads that read and write; `None` for the workload's own.
     pub read_share: Option<f64>,
-    /// Pauses before the requests of a closed loop are uniform from zero to this.
+    /// Longest pause before a request of a closed loop; pauses are uniform from zero to this.
     pub think_max: Nanos,
-    /// Where random requests are.
+    /// Distribution of random addresses.
     pub addresses: Addresses,
     /// Arrivals of an open loop; `None`: a closed loop.
     pub process: Option<ArrivalProcess>,
@@ -43,7 +43,7 @@ pub struct GeneratedLoad {
 
 /// A load.
 pub enum Load {
-    /// A closed loop of generated requests, with so many outstanding.
+    /// A closed loop of generated requests, with this number outstanding.
     Closed(Box<Generator>, u32),
     /// An open loop of generated requests.
     Open(Box<Generator>, Box<ArrivalTimes>),
@@ -51,9 +51,9 @@ pub enum Load {
     Traced(Box<Replayed>),
     /// The threads of a job file.
     Jobs {
-        /// They wait for each other by groups.
+        /// Groups of threads; each waits for the one before it.
         groups: Vec<Vec<Thread>>,
-        /// Requests that arrive within so much time from the first on are not to be measured.
+        /// Time from the first request during which requests are not measured.
         ramp: Nanos,
     },
 }
@@ -61,16 +61,16 @@ pub enum Load {
 /// Why a load ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The load is wrong for the device, or its trace can't be read.
+    /// The load does not fit the device, or its trace can't be read.
     #[error(transparent)]
     Load(#[from] SweepError),
-    /// The model is elsewhere, and was lost.
+    /// The remote model was lost.
     #[error(transparent)]
     Model(ModelFault),
 }
 
 impl GeneratedLoad {
-    /// Requests one after the other, with everything else as usual.
+    /// A sequence of requests with default options.
     #[must_use]
     pub fn new(workload: Workload, requests: u64, seed: u64) -> Self {
         GeneratedLoad {
@@ -86,11 +86,10 @@ impl GeneratedLoad {
         }
     }
 
-    /// The load for a device, and its options as they take effect. `is_used` says whether the device was written
-    /// before.
+    /// The load for a device, and its effective options. `is_used` tells whether the device was written before.
     ///
     /// # Errors
-    /// If an option does not go with the workload, the device or another option.
+    /// If an option contradicts the workload, the device or another option.
     pub fn begin(&self, info: &DeviceInfo, is_used: bool) -> Result<(Load, BTreeMap<String, Value>), SweepError> {
         let workload = self.workload;
         let wrong = |message: String| Err(SweepError::Usage(message));
@@ -183,7 +182,7 @@ fn process_options(process: ArrivalProcess) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Memory of an outstanding request in a model and beside it.
+/// Memory of an outstanding request in a model and in the engine.
 pub(crate) const OUTSTANDING_BYTES: u64 = 640;
 
 fn too_many(file: &str, outstanding: usize, limit: ContentsLimit) -> SweepError {
@@ -193,7 +192,7 @@ fn too_many(file: &str, outstanding: usize, limit: ContentsLimit) -> SweepError 
 }
 
 impl Load {
-    /// How many requests there are, if that is known.
+    /// Number of requests, if it is known.
     #[must_use]
     pub fn requests(&self) -> Option<u64> {
         match self {
@@ -202,7 +201,7 @@ impl Load {
         }
     }
 
-    /// For how long from the first request on the requests are not to be measured.
+    /// Time from the first request during which requests are not measured.
     #[must_use]
     pub fn ramp(&self) -> Nanos {
         match self {
@@ -211,9 +210,9 @@ impl Load {
         }
     }
 
-    /// Gives the load to a model, and hands on each record in order of arrival. When `seen` breaks, no further request
-    /// arrives. The answer is what was changed on the way, for people. Requests that are outstanding at once, and those
-    /// of a trace whose arrivals depend on its completions, are within a limit of memory.
+    /// Submits the load to a model, and passes each record to `seen` in order of arrival. When `seen` breaks, no
+    /// further request arrives. Returns notes for people about changes made on the way. A limit of memory applies to
+    /// outstanding requests, and to a trace's requests whose arrivals depend on its completions.
     ///
     /// # Errors
     /// If the trace is wrong, a request does not fit on the device, the limit is exceeded, or the model is lost.

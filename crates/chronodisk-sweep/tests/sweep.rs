@@ -1,4 +1,4 @@
-//! Sweeps whose cells are a small program instead of the command.
+//! Sweeps whose cells run a small program instead of the command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ fn options(_: Command) -> Vec<String> {
     ["device", "depth", "requests", "workload", "seed", "trace", "capacity", "json"].map(str::to_owned).to_vec()
 }
 
-/// Latency is ten times the depth and a bit of the seed; each call leaves a line in `calls`.
+/// A program whose latency is ten times the depth plus the seed; each call adds a line to `calls`.
 fn program(folder: &Path, body: &str) -> PathBuf {
     let path = folder.join("program");
     let text = format!(
@@ -25,8 +25,8 @@ fn program(folder: &Path, body: &str) -> PathBuf {
     path
 }
 
-/// Makes a program of a file, by another process: a child that another test makes meanwhile would have this one's
-/// descriptor for a moment, and the kernel starts no program that is open for writing.
+/// Installs a program by another process. A child that another test starts meanwhile may inherit a descriptor of this
+/// process, and the kernel runs no program that is open for writing.
 fn install(file: &Path, program: &Path) {
     assert!(std::process::Command::new("install").args([file, program]).status().unwrap().success());
 }
@@ -90,7 +90,7 @@ fn each_combination_is_done_with_each_seed_and_once() {
     assert!((41.0..=42.0).contains(&low) && (42.0..=43.0).contains(&high), "{mean:?}");
     assert!(results.warnings[0].contains("fewer than 30"), "{:?}", results.warnings);
     assert!(!results.figures().iter().any(|name| name.contains("model_time")), "it is of the host");
-    // 10, 20 and 40 are 23.33 on average; the device changes nothing.
+    // The mean of 10, 20 and 40 is 23.33; the device has no effect.
     let effect = |axis: &str, value: &Value| {
         let effects = &results.effects;
         let found = effects.iter().find(|e| e.figure == "latency_us.mean" && e.axis == axis && e.value == *value);
@@ -105,12 +105,12 @@ fn each_combination_is_done_with_each_seed_and_once() {
     assert_eq!(curves[0].1.iter().map(|point| point.1).collect::<Vec<_>>(), [12.0, 22.0, 42.0]);
     assert!(results.curves("device", "iops").unwrap_err().contains("'device' is no axis with numbers"));
 
-    // Once more: nothing is called, and the bytes are equal.
+    // A second run calls no program, and its files are equal.
     done(&sweep, &runner);
     assert_eq!(calls(folder.path()).len(), 18);
     let again = ["sweep.json", "sweep.parquet"].map(|name| fs::read(runner.directory.join(name)).unwrap());
     assert!(files == again);
-    // Another version, or another program, does all again.
+    // Another version, or another program, runs all cells again.
     done(&sweep, &Runner { version: "2".to_owned(), ..runner.clone() });
     assert_eq!(calls(folder.path()).len(), 36);
     program(folder.path(), &format!("{RESULT} # other"));
@@ -138,7 +138,7 @@ fn a_sweep_that_was_stopped_does_the_rest() {
         assert!(found.iter().any(Option::is_none));
     }
     done(&sweep, &parts);
-    // A cell that was under way when the sweep stopped is done again.
+    // A cell that was running when the sweep stopped runs again.
     let repeated = calls(folder.path()).len() - before - 18;
     assert!(repeated <= 2 * parts.jobs, "{repeated}");
     for name in ["sweep.json", "sweep.parquet"] {
@@ -163,7 +163,7 @@ fn files_and_profiles_are_known_by_their_content() {
     let runner = runner(program(folder.path(), RESULT), folder.path().join("out"));
     let outcome = plan(&sweep, &runner).run(&AtomicBool::new(false), &|_| {});
     if let Err(error) = &outcome {
-        // The profile says itself what it lacks.
+        // The profile's error names the missing key.
         panic!("{error}");
     }
     let first = calls(folder.path());
@@ -201,7 +201,7 @@ fn what_fails_is_told_and_done_again() {
     assert!(error.to_string().contains("status 2: error: no"), "{error}");
 }
 
-/// Written with the results, and the same again from their files; without its charts' library it is short.
+/// The report is written with the results, and again from their files. Without the chart library it is short.
 #[test]
 fn a_report_has_the_results_and_what_failed() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ fn a_report_has_the_results_and_what_failed() {
     ] {
         assert!(markup.contains(text), "{text} in {markup}");
     }
-    // Latency 10 x depth + seed: of depth 2 two seeds are left.
+    // The latency is 10 x depth + seed. Two seeds of depth 2 are left.
     assert!(markup.contains("<td class=\"n\">21.50</td>"), "{markup}");
     assert!(!markup.contains("Main effects"), "combinations that lack cells can't be compared");
     assert_eq!(markup.matches("<td class=\"n\">7</td>").count(), 2, "exit statuses");
@@ -287,7 +287,7 @@ fn wrong_files_are_refused_with_what_was_expected() {
     assert_eq!(sweep.cells()[0].axes, expected);
 }
 
-/// Tasks go through JSON to whoever does them, in any order, without the sweep's directory.
+/// Tasks pass through JSON to another worker, in any order, without the sweep's directory.
 #[test]
 fn tasks_that_are_done_elsewhere_give_equal_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -298,7 +298,7 @@ fn tasks_that_are_done_elsewhere_give_equal_bytes() {
         (runner(executable.clone(), folder.path().join("whole")), runner(executable, folder.path().join("parts")));
     done(&sweep, &whole);
     let plan = plan(&sweep, &parts);
-    // The worker has no such folder.
+    // The worker does not have the folder of profiles.
     fs::remove_dir_all(parts.directory.join("profiles")).unwrap();
     let worker = folder.path().join("worker");
     install(&parts.executable, &worker);
@@ -324,7 +324,7 @@ fn tasks_that_are_done_elsewhere_give_equal_bytes() {
     assert!(error.to_string().contains("is not the chronodisk that the sweep was begun with"), "{error}");
 }
 
-/// Pieces of files, right and wrong ones.
+/// Pieces of sweep files, valid and invalid ones.
 const PIECES: [&str; 24] = [
     "command = 'simulate'\n",
     "command = 'run'\n",
@@ -353,7 +353,7 @@ const PIECES: [&str; 24] = [
 ];
 
 proptest::proptest! {
-    /// A file that anybody wrote is refused with a message, or each of its cells is another one.
+    /// Any file is refused with a message, or gives distinct cells.
     #[test]
     fn any_file_is_refused_or_has_each_cell_once(
         pieces in proptest::collection::vec(0..PIECES.len(), 0..9),

@@ -211,7 +211,7 @@ fn problem(arguments: &Arguments, name: &str, points: &[Point]) -> Result<Proble
     Ok(problem)
 }
 
-/// The drive in use, if some points are simulated on one.
+/// The used drive, if some points are simulated on one.
 fn in_use(arguments: &Arguments, profile: &Profile) -> Result<Option<InUse>, Failure> {
     let Some(path) = &arguments.state else { return Ok(None) };
     let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
@@ -219,7 +219,7 @@ fn in_use(arguments: &Arguments, profile: &Profile) -> Result<Option<InUse>, Fai
     Ok(Some(InUse { state, points: arguments.state_for.clone() }))
 }
 
-/// All points of all files that the conditions leave.
+/// The points of all files that meet the conditions.
 fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
     let mut points = Vec::new();
     for path in &arguments.data {
@@ -235,12 +235,12 @@ fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
     }
 }
 
-/// The text of a file that may be anything, even one without an end.
+/// Reads a file that may hold anything, or never end.
 fn read_text(path: &Path) -> Result<String, TextError> {
     TextFile::Measurements.read(File::open(path).map_err(TextError::Unreadable)?)
 }
 
-/// Says what was understood of the sets, so that a wrong reading is seen.
+/// Prints the access assumed for each set, so that the user can detect a wrong one.
 fn tell(points: &[Point]) {
     let mut told: Vec<(&str, Access, u64)> = Vec::new();
     for point in points {
@@ -258,7 +258,7 @@ fn tell(points: &[Point]) {
     }
 }
 
-/// Fits the first profile, or the one of several whose left-out errors are smallest, and says which.
+/// Fits the only profile, or the one of several with the smallest left-out errors; returns its index.
 fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(usize, Fitted), Failure> {
     let threads = usize::from(arguments.threads);
     let working = Working::at("simulating the points");
@@ -279,7 +279,7 @@ fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(
             told.set(Instant::now());
             output::note(&words);
         }
-        // An evaluation of a large device may take longer than anybody should wait for a word.
+        // An evaluation of a large device may take longer than the interval of progress messages should be.
         working.now_at(words);
     };
     let method = Method {
@@ -307,7 +307,7 @@ fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(
     Ok((chosen, fitted))
 }
 
-/// Interval of progress lines on a terminal, besides those every ten seconds.
+/// Interval of progress lines on a terminal, in addition to those every ten seconds.
 const ON_A_TERMINAL: Duration = Duration::from_secs(2);
 
 /// Runs the tasks on `threads` threads; a free one takes the next task.
@@ -325,7 +325,7 @@ fn in_parallel(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(task) = tasks.get(index) else { break };
-                    // The receiver outlives all of them.
+                    // The receiver outlives all senders.
                     let _ = sender.send((index, task.run(stop)));
                 }
             });

@@ -1,5 +1,5 @@
-//! A program in a guest that makes files and tells of which it was promised that they are safe; its guest dies, and the
-//! next one looks for them.
+//! A guest program writes files and reports each one that is guaranteed to be durable. Its guest dies, and the next
+//! guest looks for these files.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -10,7 +10,7 @@ use crate::folder::{TestFolder, signal};
 use crate::guest::{can_run, family, wait_until_gone};
 use crate::ledger::Random;
 
-/// Shared by both programs: the files that a seed gives, in order. A repeated name replaces its file.
+/// Shared by both programs: a seed's sequence of files. A repeated name replaces its file.
 const PLAN: &str = "
 import os, random, sys
 seed, count, keeps = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -25,7 +25,7 @@ def plan():
         yield at, how, name, (b'%d %d %d\\n' % (seed, at, size) * (size // 4 + 1))[:size]
 ";
 
-/// Says the number of each file that is safe, and may make the kernel panic at the end.
+/// Prints the number of each durable file, and may make the kernel panic at the end.
 const WRITE: &str = "
 def put(name, flags, data):
     file = os.open(name, os.O_CREAT | os.O_WRONLY | flags, 0o600)
@@ -61,7 +61,7 @@ for at, how, name, data in plan():
 if sys.argv[4] == 'panic': open('/proc/sysrq-trigger', 'w').write('c')
 ";
 
-/// Compares each safe file with its last safe content, or with its later replacement.
+/// Compares each durable file with its last durable content, or with its later replacement.
 const CHECK: &str = "
 last = int(sys.argv[4])
 safe, later = {}, {}
@@ -89,7 +89,7 @@ const STORES: [(&[&str], &str); 5] = [
     (&[], "all"),
 ];
 
-/// How a guest dies.
+/// Death of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Death {
     /// Its kernel panics.
@@ -98,20 +98,20 @@ enum Death {
     All,
     /// SIGKILL of the launcher.
     Launcher,
-    /// SIGKILL of a process that is drawn.
+    /// SIGKILL of a random process.
     One,
     /// Three SIGTERMs to the launcher.
     Terms,
-    /// None: the program ends.
+    /// No death: the program ends.
     Ends,
 }
 
 const DEATHS: [Death; 6] = [Death::Panic, Death::All, Death::Launcher, Death::One, Death::Terms, Death::Ends];
 
-/// Files of a guest that lives to the end, and of one that is killed on the way.
+/// Number of files of a guest that lives to the end, and of one that is killed.
 const FILES_FEW: u64 = 40;
 const FILES_MANY: u64 = 4_000;
-/// How long processes have to go by themselves.
+/// Time that processes have to end by themselves.
 const GOING: Duration = Duration::from_secs(20);
 
 pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
@@ -174,14 +174,14 @@ fn live_and_die(child: &mut Child, death: Death, random: &mut Random) -> Option<
         }
         _ => false,
     };
-    // It is killed after some files, and some milliseconds.
+    // Kills the guest after some files and some milliseconds.
     while last.is_none_or(|last| last < files) && see(&mut last) {}
     let all = family(pid);
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(delay));
         let all = family(pid);
         kill(death, pid, &all, which);
-        // Surviving processes are killed, too: other attacks test for those.
+        // Kills surviving processes; other attacks test whether they end by themselves.
         let give_up = Instant::now() + GOING;
         let dies = !matches!(death, Death::Panic | Death::Ends);
         while dies && Instant::now() < give_up && all.iter().any(|pid| is_there(*pid)) {

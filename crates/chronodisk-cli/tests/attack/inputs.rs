@@ -1,6 +1,6 @@
-//! Changed files and messages for every reader of bytes from others: an answer in time, and never a panic.
+//! Changed files and messages for every reader of foreign bytes: each gets an answer in time, without a panic.
 //!
-//! The readers are found by the fuzz targets: each has an entry in [`READERS`], and a test compares the two.
+//! The fuzz targets list the readers: each has an entry in [`READERS`], and a test compares the two.
 
 use std::fs;
 use std::io::Write;
@@ -14,18 +14,18 @@ use crate::clients::Client;
 use crate::folder::TestFolder;
 use crate::ledger::{BLOCKS, Random};
 
-/// Makes files in a test's folder.
+/// Creates files in a test's folder.
 type Make = fn(&TestFolder, &mut Random) -> Vec<PathBuf>;
 
-/// How the bytes of a fuzz target reach the command.
+/// The path by which the bytes of a fuzz target reach the command.
 enum Reader {
-    /// Files that `make` makes in the test's folder, one of which is changed, and calls that read them.
+    /// `make` creates files in the test's folder, one of them is changed, and calls read them.
     Files { make: Make, calls: &'static [&'static [&'static str]] },
-    /// Messages from the corpus to a socket of this server, which serves others afterwards.
+    /// Messages from the corpus go to a socket of this server, which must serve others afterwards.
     Messages { server: &'static [&'static str] },
-    /// A file system of this kind, changed blocks of which are written to a squashing device.
+    /// Changed blocks of a file system of this kind are written to a squashing device.
     FileSystem { make: &'static [&'static str] },
-    /// No bytes of a file or a socket: the reason.
+    /// The target reads no file or socket; the reason.
     Internal(&'static str),
 }
 
@@ -125,7 +125,7 @@ const READERS: [(&str, Reader); 22] = [
     ("vhost_user_messages", Reader::Messages { server: &["--vhost-user", "other.sock"] }),
 ];
 
-/// How long an answer to a small file may take on a busy host.
+/// Longest time for the answer to a small file on a busy host.
 const IN_TIME: Duration = Duration::from_secs(120);
 
 fn repository() -> PathBuf {
@@ -145,7 +145,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     }
 }
 
-/// Changes bytes in a few ways that readers meet: turned bits, other bytes, cuts, repetitions, extreme numbers.
+/// Changes bytes as faults do: flipped bits, other bytes, cuts, repetitions, extreme numbers.
 fn change(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..1 + random.below(6) {
         let len = bytes.len() as u64;
@@ -201,7 +201,7 @@ fn change_file(
     Verdict::Held
 }
 
-/// The status of a call, and what it said. An error if it does not end in time with one of the command's statuses, or
+/// The status and the messages of a call. An error if it does not end in time with one of the command's statuses, or
 /// panics.
 fn answers(place: &TestFolder, call: &[&str]) -> Result<(i32, String), String> {
     let errors = fs::File::create(place.path("errors")).expect("a file");
@@ -226,7 +226,7 @@ fn answers(place: &TestFolder, call: &[&str]) -> Result<(i32, String), String> {
     }
 }
 
-/// Files of the corpus of a fuzz target.
+/// Files in the corpus of a fuzz target.
 fn corpus(target: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join("fuzz/corpus").join(target)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -250,7 +250,7 @@ fn send_messages(place: &TestFolder, target: &str, server: &[&str], random: &mut
         let mut bytes = fs::read(file).expect("a file of the corpus");
         change(&mut bytes, random);
         let Ok(mut stream) = UnixStream::connect(&socket) else { break };
-        // The server may close at any byte.
+        // The server may close the connection at any byte.
         let _ = stream.write_all(&bytes);
     }
     let lives = child.try_wait().expect("it is our child").is_none() && UnixStream::connect(&socket).is_ok();
@@ -314,7 +314,7 @@ fn tests_of(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd").join(folder)
 }
 
-/// One of the traces of the corpus, whose first two bytes are the fuzz target's own.
+/// A trace of the corpus, without its first two bytes, which only the fuzz target uses.
 fn block_trace(place: &TestFolder, random: &mut Random) -> Vec<PathBuf> {
     let traces = corpus("block_traces");
     let which = random.below(traces.len() as u64) as usize;
@@ -380,18 +380,18 @@ fn calls(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
     made_by(place, &["trace", "import", "--strace", "input", "--mount", "/mnt", "-o", "calls"], &["calls"])
 }
 
-/// The files that a call makes; none if it fails.
+/// The files created by a call; none if it fails.
 fn made_by(place: &TestFolder, call: &[&str], files: &[&str]) -> Vec<PathBuf> {
     let output = place.chronodisk(call).output().expect("the command starts");
     let made = files.iter().map(|name| place.path(name)).filter(|path| path.exists());
     if output.status.success() { made.collect() } else { Vec::new() }
 }
 
-/// Else the changes would never get beyond the command line.
+/// Checks the harness: refused inputs would test only the command line.
 #[test]
 fn unchanged_inputs_are_accepted() {
     for (name, reader) in &READERS {
-        // Of a journal only the beginning is known here, and some traces of the corpus are cut.
+        // Only the beginning of a journal is in the corpus, and some traces are cut.
         let Reader::Files { make, calls } = reader else { continue };
         if matches!(*name, "recorder_journal" | "block_traces") {
             continue;

@@ -1,15 +1,15 @@
-//! What programs in a guest were promised of their files is there after a death, on a store that squashes other files:
-//! each file system with a classifier, by who dies and by what was promised.
+//! Durable contents of files in a guest survive a death, on a store that squashes other files. The tests cover each
+//! file system with a classifier, several kinds of death, and several patterns of durability calls.
 //!
-//! A program makes promises, and prints what each file must hold from then on. Then something dies: the guest's kernel
-//! by itself or by a signal, one process of the guest, the launcher, all of them, or the run by three signals. Or the
-//! power of the store's host fails, which is simulated: what the guest did to its device is replayed to an image there.
-//! The next guest mounts the device, so that the file system recovers, and reads all files. Files that are not to be
-//! kept must be there, readable and as long as they were.
+//! A program makes contents durable, and prints the path, length and checksum of each such file. Then a process or
+//! machine dies: the guest's kernel by a panic or a signal, one process of the guest, the launcher, all of them, or the
+//! run by three signals. Or the power of the store's host fails, which is simulated: the guest's recorded writes are
+//! replayed to an image on a simulated host. The next guest mounts the device, so that the file system recovers, and
+//! reads all files. Files that no rule keeps must be there, readable and of equal length.
 //!
-//! An ordinary run shows each file system one death or two, with all promises in one run. `CHRONODISK_LONG` goes
-//! through all deaths, patterns, devices and single promises; `CHRONODISK_KILLS=100` repeats the ordinary runs, with
-//! other deaths and a program that goes on writing.
+//! An ordinary run shows each file system one death or two, with all patterns in one run. `CHRONODISK_LONG` goes
+//! through all deaths, patterns, devices and single calls. `CHRONODISK_KILLS=100` repeats the ordinary runs, with other
+//! deaths and a program that continues to write.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,19 +33,19 @@ const CHECK: &str = include_str!("promises_check.py");
 /// The process or machine that dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Death {
-    /// The guest's kernel, of a panic.
+    /// The guest's kernel, by a panic.
     Panic,
-    /// The guest's kernel, of SIGKILL.
+    /// The guest's kernel, by SIGKILL.
     Kernel,
     /// One process of the guest.
     Process,
-    /// The command; the processes that it began end by themselves.
+    /// The command; its child processes end by themselves.
     Launcher,
     /// Every process of the run.
     All,
-    /// The run ends by as many SIGTERMs as that takes, three at most.
+    /// The run, by up to three SIGTERMs.
     Terms,
-    /// The host of the store has no power any more.
+    /// The power of the store's host.
     Power,
 }
 
@@ -57,8 +57,7 @@ const DEVICES: [&str; 2] = ["samsung-970-pro", "constant-100us"];
 
 const COMMON: &str = "whole,new_folder,rename,link,o_dsync,overwrite,set_aside,new";
 
-/// Each file system with a classifier: its capacity, and what is promised on it, most of it in the end by its log
-/// alone.
+/// Each file system with a classifier: its capacity, and its durability calls. Most files are durable only by the log.
 const FILE_SYSTEMS: [(&str, &str, &str); 6] = [
     ("ext4", "128MiB", COMMON),
     ("ext3", "128MiB", COMMON),
@@ -77,11 +76,11 @@ struct Cell {
     /// The pattern of files to be kept.
     keep: Option<&'static str>,
     death: Death,
-    /// The program goes on writing until the death.
+    /// The program continues to write until the death.
     busy: bool,
 }
 
-/// A file's length and the checksum of its bytes, by its path.
+/// Length and checksum of each file, by its path.
 type Files = BTreeMap<String, (String, String)>;
 
 impl Cell {
@@ -100,7 +99,8 @@ impl Cell {
         ["run", "--device", self.device, "--capacity", self.capacity, "--fs", fs].to_vec()
     }
 
-    /// A program that runs on the file system that `fs` says, which `run` does not make or mount if it is F2FS.
+    /// Arguments of a run on the file system `fs`. For F2FS, the program in the guest makes and mounts it, because
+    /// `run` does not.
     fn on(&self, fs: &'static str, store: &[&'static str], program: &[&str]) -> Vec<String> {
         let is_f2fs = self.file_system == "f2fs";
         let mut all: Vec<String> =
@@ -120,14 +120,14 @@ impl Cell {
         all
     }
 
-    /// Makes promises in a guest that then dies: what they are, and what the run said.
+    /// Runs a guest that makes contents durable and then dies. Returns these contents, and the run's output.
     fn promise(&self, place: &TestFolder, more: &[&'static str]) -> (Files, String) {
         let end = match (self.death, self.busy) {
             (Death::Panic | Death::Power, _) => "panic",
             (_, true) => "busy",
             (_, false) => "quiet",
         };
-        // On F2FS, and on some others, there was an unmount before, which only root may do.
+        // On F2FS, and on some others, the file system is unmounted once before, which only root may do.
         let again = is_root() && (self.file_system == "f2fs" || self.keep == Some("*.db"));
         let last = if again { format!("again-{end}") } else { end.to_owned() };
         let store = [&self.store_flags()[..], more].concat();
@@ -169,7 +169,7 @@ impl Cell {
         (String::from_utf8_lossy(&output.stdout).lines().filter_map(file_of).collect(), said)
     }
 
-    /// The promised contents that are missing.
+    /// The durable contents that are missing.
     fn lost(&self) -> Vec<String> {
         let place = TestFolder::new();
         let (promised, found, said) = if self.death == Death::Power {
@@ -186,7 +186,7 @@ impl Cell {
             let (found, said) = self.found(&place, &self.store_flags());
             (promised, found, said)
         };
-        // Two files are there before.
+        // Two files are durable before the death at least.
         assert!(promised.len() >= 2, "{self:?}: {promised:?}");
         let is_kept = |name: &str| self.keep.is_some_and(|keep| keep == "*" || name.ends_with(&keep[1..]));
         let mut lost: Vec<String> = promised
@@ -202,8 +202,8 @@ impl Cell {
         lost
     }
 
-    /// Does to an image on another host what the guest did to its device, ends that host's power, and lets a file
-    /// `survivor` read as what is left.
+    /// Replays the guest's writes to an image on a simulated host, cuts that host's power, and writes the surviving
+    /// contents to the file `survivor`.
     fn cut_power(&self, place: &TestFolder) {
         let host = SimulatedHost::new(&SimulatedOptions::new(self.file_system.len() as u64));
         let as_host: Arc<dyn Host> = Arc::new(host.clone());
@@ -235,7 +235,7 @@ impl Cell {
 }
 
 impl Death {
-    /// Lets a run with these processes die.
+    /// Kills these processes of a run.
     fn strike(self, launcher: u32, all: &[u32]) {
         let is_kernel = |pid: &&u32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -259,7 +259,7 @@ impl Death {
     }
 }
 
-/// A line that says a file's path, its length and the checksum of its bytes.
+/// Parses a line with a file's path, its length and the checksum of its bytes.
 fn file_of(line: &str) -> Option<(String, (String, String))> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, length, sum] = words[..] else { return None };
@@ -275,7 +275,7 @@ fn long() -> bool {
     std::env::var_os("CHRONODISK_LONG").is_some()
 }
 
-/// The cells of a file system: the first death in an ordinary run, all of them in the long form.
+/// The test cases of a file system: the first death in an ordinary run, all deaths in the long form.
 fn cells(file_system: &str, first: Death) -> Vec<Cell> {
     let plain = Cell::of(file_system);
     let from = DEATHS.iter().position(|death| *death == first).unwrap();
@@ -301,7 +301,7 @@ fn cells(file_system: &str, first: Death) -> Vec<Cell> {
             cells.extend(single);
         }
     }
-    // Names are not read there, so that all would be kept.
+    // Names are not read on F2FS, so a rule would keep all files.
     cells.iter_mut().filter(|cell| cell.file_system == "f2fs").for_each(|cell| cell.keep = None);
     cells
 }
@@ -369,7 +369,7 @@ fn files_on_btrfs_survive_a_power_cut() {
     lose_nothing(&[Cell { death: Death::Power, ..Cell::of("btrfs") }]);
 }
 
-/// The mark of an unmount stays in its checkpoint while programs synchronise their files.
+/// F2FS keeps the mark of an unmount in its checkpoint while programs synchronise files.
 #[test]
 fn files_on_f2fs_survive_a_death() {
     lose_nothing(&cells("f2fs", Death::Panic));

@@ -1,4 +1,4 @@
-//! A program in a guest that writes to its device and prints what completed.
+//! A guest program that writes to its device and prints completed writes and flushes.
 
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::folder::{TestFolder, signal};
 use crate::ledger::{BLOCKS, Ledger, Random};
 
-/// Writes past the guest's page cache. Each line tells that a write has completed or that a flush has, and names the
+/// Writes past the guest's page cache. Each line reports a completed write or a completed flush, with the number of the
 /// last write.
 const PROGRAM: &str = "
 import mmap, os, struct, sys
@@ -24,7 +24,7 @@ for write in range(1, 1 << 40):
         os.write(1, b'%d\\n' % write)
 ";
 
-/// Writes that may have completed after the last line that was read.
+/// Most writes that may have completed after the last line that was read.
 const UNSEEN_WRITES_MAX: u64 = 20_000;
 
 pub fn can_run() -> bool {
@@ -39,7 +39,7 @@ pub fn can_run() -> bool {
     true
 }
 
-/// Runs the program, kills every process of the run, and returns the promises until then.
+/// Runs the program, kills every process of the run, and returns the completed operations.
 pub fn write_until_killed(
     place: &TestFolder,
     device: &str,
@@ -87,7 +87,7 @@ pub fn write_until_killed(
     ledger
 }
 
-/// A process and all that descend from it.
+/// A process and all its descendants.
 pub fn family(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
@@ -100,7 +100,7 @@ pub fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// What was killed takes a moment to go, and to give its locks back.
+/// Waits until killed processes are gone and their locks are released.
 pub fn wait_until_gone(pids: &[u32]) {
     let give_up = Instant::now() + Duration::from_secs(20);
     let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();

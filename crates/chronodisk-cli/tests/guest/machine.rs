@@ -1,5 +1,5 @@
-//! The guest as the machine that programs expect: what they leave mounted, their disk's queue, modules, their host's
-//! name, and the reasons of errors.
+//! The guest as a complete machine: mounts that programs leave behind, the disk's queue, modules, the host's name, and
+//! the reasons of errors.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -29,11 +29,11 @@ fn mounts_and_swap_that_a_command_leaves_are_taken_away() {
         mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /tmp/merged; echo y > /tmp/merged/g";
     let scripts = [
         "mkdir /mnt/m; mount -t tmpfs t /mnt/m; mkdir /mnt/m/deep; mount -t tmpfs t /mnt/m/deep; echo x > /mnt/m/deep/f",
-        // On another directory, with its layers on the device.
+        // An overlay on another directory, with its layers on the device.
         overlay,
         "dd if=/dev/zero of=/mnt/swap bs=1M count=16 2>/dev/null; chmod 600 /mnt/swap; mkswap -q /mnt/swap; swapon /mnt/swap",
         "mkdir '/mnt/a b'; mount --bind /mnt '/mnt/a b'; mount --bind /etc '/mnt/a b/../a b'; mount -t tmpfs t /mnt",
-        // A process that holds one of them, and ignores its end.
+        // A process keeps a mount busy, and ignores SIGTERM.
         "mkdir /mnt/m; mount -t tmpfs t /mnt/m; cd /mnt/m; (trap '' TERM; setsid sleep 100000000 >f 2>&1 &); cd /",
         "umount /mnt; mount /dev/vda /mnt; echo x > /mnt/f",
     ];
@@ -41,7 +41,7 @@ fn mounts_and_swap_that_a_command_leaves_are_taken_away() {
         for flags in [&["--check"][..], &["--root", "device"]] {
             let strict = format!("set -e; {script}");
             let output = run(&chronodisk, "null", flags, &strict);
-            // Below a root on the device there is no device file to mount anew.
+            // With the root on the device, there is no device file to mount again.
             if flags[0] == "--root" && (script == scripts[5] || script == overlay) {
                 continue;
             }
@@ -64,7 +64,7 @@ fn the_queue_of_a_disk_is_that_of_its_drive() {
     assert_eq!(lines[3], "512", "{shown}");
     assert_eq!(lines[4], "write back", "{shown}");
     assert_eq!(lines[5], "discards", "{shown}");
-    // btrfs chooses its allocator by it.
+    // btrfs chooses its allocator by this property.
     assert!(lines[6].contains("ssd"), "{shown}");
     let output = run(&chronodisk, "cheetah-9lp", &["--fs", "btrfs"], "grep ' /mnt ' /proc/mounts");
     assert!(output.status.success() && !text(&output.stdout).contains("ssd"), "{}", text(&output.stdout));
@@ -85,7 +85,7 @@ fn a_module_is_loaded_with_what_it_needs() {
     let Some(modules) = modules() else { return };
     let crypt = modules.join("drivers/md/dm-crypt.ko");
     let thin = modules.join("drivers/md/dm-thin-pool.ko");
-    // Copied elsewhere, it needs the same.
+    // A copy in another place needs the same modules.
     let copy = chronodisk.path("my-crypt.ko");
     std::fs::copy(&crypt, &copy).unwrap();
     for module in [&crypt, &thin, &copy] {
@@ -112,7 +112,7 @@ fn the_guests_host_name_resolves() {
         assert_eq!(text(&output.stdout), "chronodisk\n127.0.1.1\nl\n", "{flags:?}: {}", text(&output.stderr));
     }
     assert!(!std::fs::read_to_string("/etc/hosts").unwrap_or_default().contains("chronodisk\n"), "the host's own list");
-    // It is not among the files that the command wrote and that are dropped.
+    // The module is not listed among the dropped files of the command.
     let result = chronodisk.run_json("null", &["--capacity", "1GiB"], &["true"]);
     assert_eq!(result["reps"][0]["dropped_files"]["count"], 0, "{}", result["reps"][0]["dropped_files"]);
 }
@@ -132,7 +132,7 @@ fn errors_of_other_programs_have_the_kernels_reason_and_a_next_step() {
         assert!(!output.status.success() && said.contains(reason) && said.contains(step), "{flags:?}: {said}");
     }
     let output = run(&chronodisk, "null", &["--mount-options", "nosuchthing"], "true");
-    // mount of util-linux 2.39 and later passes the kernel's reason on.
+    // mount of util-linux 2.39 and later prints the kernel's reason.
     let said = text(&output.stderr);
     let has_reason = said.contains("the guest's kernel logged") || said.contains("Unknown parameter");
     assert!(has_reason, "{said}");

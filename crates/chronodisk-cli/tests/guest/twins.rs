@@ -1,12 +1,12 @@
-//! The same history on a squashing store and on a full one: what the guest did to its device is recorded,
-//! replayed into both, and cut off at many places, some inside commits.
+//! One history on a squashing store and on a full one: a guest's writes to its device are recorded, replayed into both,
+//! and cut off at many places, some inside commits.
 //!
-//! The file systems' own tools are the oracle. ext2 to ext4: after recovery every metadata block that e2image
-//! finds is equal, and with them names, sizes, modes, link counts and attributes; e2fsck says and does the same;
-//! and after its repairs every metadata block is equal again. XFS: the same as it is cut, log and all, and
-//! the same verdicts of xfs_repair, also after it threw the log away, which only a kernel can replay.
-//! Contents, which need not be equal, are zeros to all of these. btrfs: as it is cut, every node and superblock is
-//! equal in each copy, and btrfs check says the same of metadata and of the checksums of contents.
+//! The file systems' own tools compare the two. ext2 to ext4: after recovery, every metadata block that e2image finds
+//! is equal, and with them names, sizes, modes, link counts and attributes. e2fsck prints and does the same on both,
+//! and after its repairs every metadata block is equal again. XFS: the metadata at the cut are equal, including the
+//! log. The verdicts of xfs_repair are equal, also after it discarded the log, which only a kernel can replay. These
+//! comparisons read contents of files, which may differ, as zeros. btrfs: at the cut, every node and superblock is
+//! equal in each copy, and btrfs check gives the same verdict on metadata and on the checksums of contents.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -41,7 +41,7 @@ use export::{export, image_folder};
 use f2fs_tools::f2fs_tools_are_here;
 use xfsprogs::xfsprogs_are_here;
 
-/// About as small as each of them can be made.
+/// Capacity near the smallest possible for each file system.
 pub(super) fn capacity_bytes(file_system: &str) -> u64 {
     match file_system {
         "xfs" => 300 << 20,
@@ -59,7 +59,7 @@ struct Twin {
 impl Twin {
     fn new(file_system: &'static str, image: &Path, seed: u64) -> Self {
         let capacity_bytes = capacity_bytes(file_system);
-        // Little room for what waits, so that some of it spills.
+        // A small limit of unclassified blocks, so that some of them are spilled.
         let unclassified_bytes = if seed.is_multiple_of(2) { 256 << 10 } else { 64 << 20 };
         let options =
             SquashOptions { content: ContentKind::Random, seed, unclassified_bytes, ..SquashOptions::default() };
@@ -71,7 +71,7 @@ impl Twin {
         Twin { file_system, full: RamStore::new(capacity_bytes, 2 * capacity_bytes), squashed }
     }
 
-    /// Both as files in a new folder.
+    /// Exports both stores into files in a new folder.
     fn export(&mut self, folder: PathBuf, what: String) -> Cut {
         std::fs::create_dir(&folder).unwrap();
         export(&mut self.full, &folder.join("full"));
@@ -80,7 +80,7 @@ impl Twin {
     }
 }
 
-/// The twins' contents at one moment, as files.
+/// The contents of both stores at one moment, as files.
 struct Cut {
     file_system: &'static str,
     folder: PathBuf,
@@ -88,8 +88,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// Bytes of files' contents that the squashing store has as they were written: without need, but in a journal of
-    /// contents and where everything is kept.
+    /// Bytes of files' contents that the squashing store kept as written. Few are expected, except in a journal of
+    /// contents and where every block is kept.
     fn kept_contents_bytes(&self) -> u64 {
         let [full, squashed] = ["full", "squashed"].map(|name| File::open(self.folder.join(name)).unwrap());
         let (mut units, mut others) = (vec![0; 256 * UNIT_BYTES], vec![0; 256 * UNIT_BYTES]);
@@ -107,7 +107,7 @@ impl Cut {
         }
     }
 
-    /// Read as they are, compared, repaired, and compared again.
+    /// Compares the two as they are, repairs them, and compares them again.
     fn compare(self) {
         let (full, squashed) = (self.folder.join("full"), self.folder.join("squashed"));
         match self.file_system {
@@ -120,10 +120,10 @@ impl Cut {
     }
 }
 
-/// Compares cuts as they come, several at a time.
+/// Compares cuts as they arrive, several at a time.
 fn compare_all(cuts: Arc<Mutex<Receiver<Cut>>>) {
     loop {
-        // Not held while it compares.
+        // The lock is not held during the comparison.
         let next = cuts.lock().unwrap().recv();
         match next {
             Ok(cut) => cut.compare(),
@@ -134,12 +134,12 @@ fn compare_all(cuts: Arc<Mutex<Receiver<Cut>>>) {
 
 fn compare_ext(full: &Path, squashed: &Path, what: &str) {
     let header = tool("dumpe2fs", &["-h", full.to_str().unwrap()]);
-    // Before there is a file system there is nothing to compare.
+    // Before the file system is made, there is nothing to compare.
     if !header.status.success() {
         return;
     }
-    // Metadata at their places before recovery are of several moments: a directory with a committed removal may still
-    // be there, and need not be.
+    // Before recovery, metadata at their places are of several moments: a directory whose removal is committed may
+    // still be there in one of the two.
     let header = text(&header.stdout);
     if header.contains("needs_recovery") {
         if header.contains("fast_commit") {
@@ -149,7 +149,7 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
         for path in [full, squashed] {
             let recovered = tool("e2fsck", &["-E", "journal_only", "-y", path.to_str().unwrap()]);
             let said = text(&recovered.stdout) + &text(&recovered.stderr);
-            // It goes on after a recovery that failed, with status 0.
+            // e2fsck continues after a failed recovery, with status 0.
             let whole = recovered.status.code() < Some(4) && !said.contains("while recovering journal");
             assert!(whole, "{what}: {said}");
         }
@@ -164,11 +164,11 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
     e2fsprogs::compare_files(full, squashed, &format!("{what}, repaired"));
 }
 
-/// Leaves whole commits alone in the journal.
+/// Blanks fast commits, so that the journal contains only whole commits.
 ///
-/// A fast commit names blocks of directories and links that were not written yet: a checker reads there what an earlier
-/// owner left, which need not be the same. And where fast commits are of an earlier transaction than the last whole
-/// one, e2fsck 1.47.0 gives up its recovery half done ("Invalid argument").
+/// A fast commit names blocks of directories and links that may not be written yet. A checker then reads an earlier
+/// owner's bytes there, and these may differ. If fast commits belong to an earlier transaction than the last whole one,
+/// e2fsck 1.47.0 aborts its recovery half way ("Invalid argument").
 fn blank_fast_commits(image: &Path, header: &str) {
     let number = |label: &str| -> u64 {
         let line = header.lines().find(|line| line.starts_with(label)).expect(label);
@@ -183,7 +183,7 @@ fn blank_fast_commits(image: &Path, header: &str) {
     }
 }
 
-/// The bytes of the journal, including fast commits, for any state of the bitmaps.
+/// The bytes of the journal, including fast commits, independent of the bitmaps.
 fn journal_of(image: &Path) -> Vec<u8> {
     let file = image.with_extension("journal");
     let dump = format!("dump <8> {}", file.display());
@@ -195,7 +195,7 @@ fn journal_of(image: &Path) -> Vec<u8> {
 }
 
 fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
-    // Before there is a file system there is nothing to compare.
+    // Before the file system is made, there is nothing to compare.
     let mut magic = [0; 4];
     File::open(full).unwrap().read_exact(&mut magic).unwrap();
     if magic != *b"XFSB" {
@@ -203,14 +203,14 @@ fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
     }
     blank_contents(full, squashed);
     xfsprogs::compare_files(full, squashed, what);
-    // Recreated metadata have the present time in them, so that they can't be compared.
+    // Recreated metadata contain the current time, so they can't be compared.
     let repair = |image: &Path| xfsprogs::tool("xfs_repair", &["-P", "-L", image.to_str().unwrap()]).status.code();
     assert_eq!(repair(full), repair(squashed), "{what}");
     xfsprogs::compare_verdicts(full, squashed, &format!("{what}, repaired"));
 }
 
 fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
-    // Before there is a file system there is nothing to compare.
+    // Before the file system is made, there is nothing to compare.
     let mut magic = [0; 8];
     File::open(full).unwrap().read_exact_at(&mut magic, (64 << 10) + 64).unwrap();
     if magic == *b"_BHRfS_M" {
@@ -218,7 +218,7 @@ fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
     }
 }
 
-/// fsck.f2fs finds the same tree and the same faults, also after it repaired both.
+/// fsck.f2fs finds equal trees and equal faults, also after it repaired both.
 fn compare_f2fs(full: &Path, squashed: &Path, what: &str) {
     blank_contents(full, squashed);
     assert_eq!(f2fs_tools::verdict(full), f2fs_tools::verdict(squashed), "{what}");
@@ -228,8 +228,8 @@ fn compare_f2fs(full: &Path, squashed: &Path, what: &str) {
     assert_eq!(f2fs_tools::verdict(full), f2fs_tools::verdict(squashed), "{what}, repaired");
 }
 
-/// Opens an image that was just closed. A process that another thread begins has its lock, too, until it is a program
-/// of its own.
+/// Opens an image that was just closed. A child process that another thread is starting may still hold its lock, until
+/// it executes its own program.
 fn open_again(image: &Path, capacity_bytes: u64) -> SquashStore {
     let mut tries = 1_000;
     loop {
@@ -241,10 +241,10 @@ fn open_again(image: &Path, capacity_bytes: u64) -> SquashStore {
     }
 }
 
-/// Makes zeros of contents, in both as the full one has them.
+/// Replaces blocks of contents in the full store by zeros, at the same addresses in both.
 ///
-/// Where a block of metadata was not written to its place before a cut, an earlier file's contents may be there. A
-/// checker that follows the metadata around it reads them, and they need not be the same in both.
+/// If a block of metadata was not written before a cut, an earlier file's contents may be at its place. A checker that
+/// follows the metadata around it reads them, and they may differ between the two.
 fn blank_contents(full: &Path, squashed: &Path) {
     let open = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
     let files = [open(full), open(squashed)];
@@ -276,8 +276,8 @@ fn blank_contents(full: &Path, squashed: &Path) {
 const UNIT_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 1024;
 
-/// Whether a block is contents as `file_history` writes them, with the highest bit of each byte set. So may a bitmap's
-/// be, but not in many different ways.
+/// Whether a block is contents as written by `file_history`: the highest bit of each byte is set. A bitmap may be like
+/// that, too, but with few different bytes.
 fn are_contents(block: &[u8]) -> bool {
     let contents = || block.iter().filter(|&&byte| byte != 0);
     contents().all(|&byte| byte >= 0x80) && contents().collect::<HashSet<_>>().len() >= 8
@@ -293,7 +293,7 @@ fn contents_are_told_from_metadata() {
     assert!(!are_contents(&[0xF0; UNIT_BYTES]) && !are_contents(&[0; UNIT_BYTES]), "a bitmap");
 }
 
-/// `run` makes no F2FS, so the guest does.
+/// The guest makes F2FS, because `run` does not.
 const ON_F2FS: &str = "set -e
     mkdir -p /lib/modules
     ln -sfn /usr/lib/uml/modules/$(uname -r) /lib/modules/$(uname -r)
@@ -304,7 +304,7 @@ const ON_F2FS: &str = "set -e
     umount /mnt
     fsck.f2fs --dry-run /dev/vda >&2";
 
-/// A history run by a guest, with its effects on the device.
+/// A recorded history: a guest's changes to the device.
 struct History {
     folder: TempDir,
     file_system: &'static str,
@@ -313,7 +313,7 @@ struct History {
     recording: PathBuf,
 }
 
-/// Runs a history in a guest, and compares the twins at so many cuts.
+/// Runs a history in a guest, and compares the two stores at this number of cuts.
 fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], seed: u64, steps: u32, cuts: u64) {
     let folder = image_folder();
     let recording = folder.path().join("recording");
@@ -338,13 +338,13 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
 }
 
 impl History {
-    /// Does the same to both twins, and compares them at so many cuts, and at the end.
+    /// Replays the history into both stores, and compares them at this number of cuts, and at the end.
     fn replay(self, cuts: u64) {
         let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
-        // Of the cuts that wait there is one at most, because each takes as much room as two devices.
+        // At most one cut waits, because each takes as much room as two devices.
         let (sender, receiver) = sync_channel(1);
         let receiver = Arc::new(Mutex::new(receiver));
-        // Each side has its end of the channel, so that a panic of one ends the other.
+        // Each thread owns its end of the channel, so that a panic of one ends the other.
         std::thread::scope(|scope| {
             let (sender, receiver) = (sender, receiver);
             for _ in 0..workers {
@@ -373,12 +373,12 @@ impl History {
                 compared.send(twin.export(folder, format!("{} cut at {index}", self.what))).unwrap();
             }
         }
-        // Closed, and opened again.
+        // Close the image, and open it again.
         twin.squashed.close().unwrap();
         let statistics = twin.squashed.squash_statistics();
         println!("{}, {count} changes: {statistics:?}", self.what);
         if image.exists() {
-            // Only one at a time may have it open.
+            // Only one store at a time can open the image.
             drop(twin.squashed);
             twin.squashed = open_again(&image, capacity_bytes(self.file_system));
         }
@@ -467,9 +467,9 @@ const SETTINGS: [(&str, &[&[&str]]); 6] = [
         ],
     ),
     ("ext3", &[&[], &["--mkfs-options", "-b 1024"]]),
-    // Without a journal a cut may fall between an inode and a block of its map, at whose place the full store has an
-    // earlier file's contents and the other one what it made up: e2fsck names other blocks then. Blocks of 1 KiB make
-    // that frequent.
+    // Without a journal, a cut may fall between an inode and a block of its map. In place of the map block, the full
+    // store has an earlier file's contents, and the squashing store has generated ones: e2fsck then names other blocks.
+    // Blocks of 1 KiB make that frequent.
     ("ext2", &[&[]]),
     ("xfs", &[&[], &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]]),
     (
@@ -484,7 +484,7 @@ const SETTINGS: [(&str, &[&[&str]]); 6] = [
     ("f2fs", &[&[]]),
 ];
 
-/// Many histories of each file system in turn, or of one, with as many cuts as the environment asks for.
+/// Many histories of each file system in turn, or of one; the environment sets the number of cuts.
 #[test]
 #[ignore = "hours long; make squash-soak"]
 fn twins_agree_for_long() {
@@ -496,7 +496,7 @@ fn twins_agree_for_long() {
     let only = std::env::var("CHRONODISK_SOAK_FILE_SYSTEM").unwrap_or_default();
     let wanted: Vec<_> = SETTINGS.iter().filter(|settings| only.is_empty() || settings.0 == only).collect();
     assert!(!wanted.is_empty(), "CHRONODISK_SOAK_FILE_SYSTEM={only}");
-    // One of each after the other, so that a soak that is cut short has had all of them.
+    // Takes the file systems in turn, so that an interrupted soak has tested all of them.
     for seed in first..first + histories {
         for &&(file_system, settings) in &wanted {
             history(&chronodisk, file_system, settings[seed as usize % settings.len()], seed, 400, cuts);

@@ -12,14 +12,14 @@
 //! | `mean_us`, `p50_us`, `p99_us`, `p999_us` | latency in microseconds | or `iops` |
 //! | `MBps`, `p95_us` and others that end in `_us` | not used | |
 //!
-//! What a column says goes before what the name of the set says. An empty cell says nothing.
+//! A column takes precedence over the set's name. An empty cell counts as absent.
 
 use chronodisk_device::parse_capacity;
 
 use super::{Access, MAX_DEPTH, MAX_POINTS, Measured, Override, Point, PointRegion, overridden, understand};
 use crate::FitError;
 
-/// Other names of columns, with the name that they are known by here.
+/// Synonyms of columns, with the name used here.
 const SYNONYMS: [(&str, &str); 7] = [
     ("rw", "workload"),
     ("block_size", "bs"),
@@ -30,7 +30,7 @@ const SYNONYMS: [(&str, &str); 7] = [
     ("name", "set"),
 ];
 
-/// Columns that are read, and one that is known and not used.
+/// Columns that are read, and one that is known but not used.
 const COLUMNS: [&str; 12] = [
     "set",
     "workload",
@@ -49,7 +49,7 @@ const COLUMNS: [&str; 12] = [
 /// Reads comma-separated values.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line and column.
+/// The first fault, with its line and column.
 pub fn read_csv(text: &str, file: &str, overrides: &[Override]) -> Result<Vec<Point>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let broken = |error: csv::Error| {
@@ -106,14 +106,14 @@ fn check_header(header: &[String]) -> Result<(), FitError> {
     Ok(())
 }
 
-/// A record under its header.
+/// A record, with its header.
 struct Row<'a> {
     header: &'a [String],
     record: &'a csv::StringRecord,
 }
 
 impl Row<'_> {
-    /// The value in a column, if there is one.
+    /// The value in a column; `None` if it is absent or empty.
     fn get(&self, column: &str) -> Option<&str> {
         let index = self.header.iter().position(|name| name == column)?;
         self.record.get(index).filter(|value| !value.is_empty())
@@ -173,7 +173,7 @@ impl Row<'_> {
         size.map_err(|_| FitError::new(format!("\"{text}\"; expected a size such as 4096 or 4KiB")).in_field("bs"))
     }
 
-    /// A whole number from one to `most`, with or without a word behind it.
+    /// A whole number from one to `most`, optionally followed by `word`.
     fn whole(&self, column: &str, text: &str, word: &str, most: u64) -> Result<u64, FitError> {
         let singular =
             if word.is_empty() { text } else { text.trim_end_matches('s').trim_end_matches(word).trim_end() };
@@ -190,7 +190,7 @@ impl Row<'_> {
     }
 }
 
-/// One of fio's words or of the names of this program's workloads.
+/// The access with one of fio's names or of this program's workload names.
 pub(super) fn named_access(name: &str) -> Result<Access, String> {
     let (read_share, random) = match name.to_lowercase().as_str() {
         "randread" | "random-read" => (1.0, true),
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(first.access, Access { read_share: 1.0, random: true });
         assert_eq!(second.access, Access { read_share: 0.0, random: true });
         assert_eq!((second.zones, second.measured.p999_us), (None, None));
-        // 16 outstanding, 174,321 a second: a cycle of 91.785 µs, of which the drive took 91.3.
+        // 16 outstanding at 174,321 requests per second: a cycle of 91.785 µs, 91.3 µs of it in the drive.
         assert!((first.host_us() - 0.485).abs() < 0.001, "{}", first.host_us());
     }
 

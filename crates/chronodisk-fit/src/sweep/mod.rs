@@ -1,6 +1,6 @@
-//! Measured sweeps: what a drive did at which depth, read from CSV or from fio's JSON.
+//! Measured sweeps: a drive's figures at several queue depths, read from CSV or from fio's JSON.
 //!
-//! Text from outside is hostile: lengths and numbers are bounded, and nothing panics.
+//! Measurement files are hostile input: lengths and numbers are bounded, and no input causes a panic.
 
 mod fio;
 mod measured_csv;
@@ -20,24 +20,24 @@ pub use select::{FALL_LIMIT_PERCENT, Selector, not_monotone};
 
 use crate::FitError;
 
-/// Most points of one file.
+/// Most points in a file.
 const MAX_POINTS: usize = 100_000;
-/// Most requests outstanding that a point may have.
+/// Most outstanding requests of a point.
 const MAX_DEPTH: u64 = 65_536;
-/// Largest request that a point may have.
+/// Largest request of a point.
 const MAX_BLOCK_BYTES: u64 = 1 << 30;
 
-/// What was done to the drive.
+/// The access pattern of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Access {
     /// Share of reads, 0 to 1.
     pub read_share: f64,
-    /// Anywhere, or one block after the other.
+    /// Random, or sequential.
     pub random: bool,
 }
 
 impl Access {
-    /// Of a workload that has requests of one size.
+    /// The access of a workload; `None` unless its requests have a single size.
     #[must_use]
     pub fn of_workload(workload: Workload) -> Option<Self> {
         let (read_share, random) = match workload {
@@ -51,7 +51,7 @@ impl Access {
         Some(Access { read_share, random })
     }
 
-    /// The workload that does the same; `None` for a mixture in sequence.
+    /// The workload with this access; `None` for a sequential mixture.
     #[must_use]
     pub fn workload(self) -> Option<Workload> {
         match (self.random, self.read_share) {
@@ -76,14 +76,14 @@ impl fmt::Display for Access {
     }
 }
 
-/// What was measured, as far as it was told; times in microseconds.
+/// The measured figures, as far as the file has them; times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Requests per second.
     pub iops: Option<f64>,
     /// Mean latency.
     pub mean_us: Option<f64>,
-    /// Percentiles of the latency.
+    /// Median of the latency.
     pub p50_us: Option<f64>,
     /// 99th percentile.
     pub p99_us: Option<f64>,
@@ -96,7 +96,7 @@ pub struct Measured {
 pub struct PointRegion {
     /// Its beginning.
     pub offset: Amount,
-    /// Its size; `None`: all that follows.
+    /// Its size; `None` to the end of the drive.
     pub size: Option<Amount>,
 }
 
@@ -110,35 +110,35 @@ impl PointRegion {
 pub struct Point {
     /// The file as the user named it.
     pub file: String,
-    /// Line of a CSV file, number of the job in a JSON file; both counted from 1.
+    /// Line of a CSV file, or number of the job in a JSON file, from 1.
     pub line: u64,
     /// The sweep that it belongs to.
     pub set: String,
-    /// What was done.
+    /// The access pattern.
     pub access: Access,
-    /// The requests whose figures these are, where reads and writes were mixed.
+    /// The operation to which the figures apply, if reads and writes were mixed.
     pub only: Option<Op>,
     /// Size of a request.
     pub block_bytes: u64,
     /// Requests outstanding.
     pub depth: u32,
-    /// Zones of a zoned drive that it went to.
+    /// Number of zones of a zoned drive that were accessed.
     pub zones: Option<u32>,
-    /// The part of the drive that it went to.
+    /// The part of the drive that was accessed.
     pub region: PointRegion,
     /// The figures.
     pub measured: Measured,
 }
 
 impl Point {
-    /// The mean latency; what requests per second and depth say where it was not told.
+    /// The mean latency; if it was not measured, derived from requests per second and depth.
     #[must_use]
     pub fn mean_us(&self) -> Option<f64> {
         self.measured.mean_us.or_else(|| self.cycle_us())
     }
 
-    /// Time from one completion to the next of one of the outstanding requests: the latency and what the host needs
-    /// until it has submitted the next.
+    /// Time between consecutive completions of one outstanding slot: the latency, plus the host's time until the next
+    /// submission.
     fn cycle_us(&self) -> Option<f64> {
         if self.only.is_some() {
             return None;
@@ -146,8 +146,8 @@ impl Point {
         self.measured.iops.map(|iops| f64::from(self.depth) / iops * 1e6)
     }
 
-    /// What the host needed between a completion and the next submission: the cycle without the latency. Zero where
-    /// only one of them was told, or where they contradict each other.
+    /// The host's time between a completion and the next submission: the cycle without the latency. Zero if only one of
+    /// these was measured, or if they contradict each other.
     #[must_use]
     pub fn host_us(&self) -> f64 {
         match (self.cycle_us(), self.measured.mean_us) {
@@ -156,13 +156,13 @@ impl Point {
         }
     }
 
-    /// Requests per second, told or from the mean.
+    /// Requests per second, measured or derived from the mean latency.
     #[must_use]
     pub fn iops(&self) -> Option<f64> {
         self.measured.iops.or_else(|| self.measured.mean_us.map(|mean| f64::from(self.depth) / mean * 1e6))
     }
 
-    /// Checks what every source has to give.
+    /// Checks the fields that every source must have.
     fn check(self) -> Result<Self, FitError> {
         let failed = |field: &str, message: String| {
             Err(FitError::new(message).in_field(field).in_file(&self.file).at_line(self.line))
@@ -191,26 +191,26 @@ pub enum Format {
 }
 
 impl Format {
-    /// fio's output is an object, before which fio may have printed notes.
+    /// Detects the format: fio's output has a JSON object, possibly after notes that fio printed.
     #[must_use]
     pub fn of(text: &str) -> Self {
         if fio::begins_at(text).is_some() { Format::Fio } else { Format::Csv }
     }
 }
 
-/// What overrides what a file says: the access of all points whose set contains the text.
+/// Overrides the access of all points whose set contains the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// Part of the set's name; empty for all sets.
     pub set: String,
-    /// What was done.
+    /// The access pattern.
     pub access: Access,
 }
 
 /// Reads a sweep in either form.
 ///
 /// # Errors
-/// The first thing that is wrong, with file, line and column.
+/// The first fault, with file, line and column.
 pub fn read_sweep(text: &str, file: &str, overrides: &[Override]) -> Result<Vec<Point>, FitError> {
     let points = match Format::of(text) {
         Format::Csv => read_csv(text, file, overrides)?,
@@ -222,7 +222,7 @@ pub fn read_sweep(text: &str, file: &str, overrides: &[Override]) -> Result<Vec<
     points.into_iter().map(Point::check).collect()
 }
 
-/// The access that an override gives to a set; the last one wins.
+/// The access that the overrides set for a set; the last match wins.
 fn overridden(overrides: &[Override], set: &str) -> Option<Access> {
     overrides.iter().rev().find(|entry| set.contains(&entry.set)).map(|entry| entry.access)
 }

@@ -1,25 +1,26 @@
-//! What the name of a set of measurements says about the operation and the pattern.
+//! Derives operation and pattern from the name of a set of measurements.
 
 use super::Access;
 
-/// What was found in a name.
+/// The properties found in a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Understood {
-    /// What was done.
+    /// The access pattern.
     pub access: Access,
-    /// How many zones, if the name tells.
+    /// Number of zones, if the name has it.
     pub zones: Option<u32>,
 }
 
 /// Reads names such as `zns-a SPDK 4K randread, 1 zone` and `nvme-a SPDK 4K randwrite (preconditioned)`.
 ///
-/// - `rand` anywhere makes it random; without it requests follow each other, as in fio's `read` and `write`.
-/// - `read` or `write` at the end of a word is the operation; `randrw`, `mixed` or `70/30` is a mixture, of 70 % reads
-///   unless two numbers that add up to 100 say otherwise. After the first `(` or `,` only a mixture and zones count.
-/// - A number before `zone` or `zones` is their number.
+/// - `rand` anywhere means random; without it the requests are sequential, as in fio's `read` and `write`.
+/// - `read` or `write` at the end of a word is the operation. `randrw`, `mixed` or `70/30` is a mixture, with 70 %
+///   reads unless two numbers with the sum 100 state the shares. After the first `(` or `,` only mixtures and zones
+///   count.
+/// - A number before `zone` or `zones` is the number of zones.
 ///
 /// # Errors
-/// What is missing or contradicts itself.
+/// The missing or contradictory property.
 pub fn understand(name: &str) -> Result<Understood, String> {
     let lower = name.to_lowercase();
     let zones = zones(&lower);

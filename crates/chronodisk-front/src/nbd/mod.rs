@@ -32,7 +32,7 @@
 //!             let count = session.gather(&mut slices);
 //!             let sent = socket.write_vectored(&slices[..count])?;
 //!             session.sent(sent);
-//!             // What was sent may have made room for a request that waited.
+//!             // Sent replies may have made room for a waiting request.
 //!             continue;
 //!         }
 //!         if session.is_finished() {
@@ -77,8 +77,8 @@ pub use request::{Command, NbdRequest, RequestKey};
 pub use session::{Event, NbdSession, Reason, SessionState, Violation};
 pub use wire::NbdError;
 
-/// Most requests that are outstanding on one connection or whose read data were not sent; further
-/// ones wait in the socket.
+/// Most outstanding requests of a connection, including those whose read data are not sent yet. Further requests wait
+/// in the socket.
 pub const IN_FLIGHT_COUNT_MAX: usize = 1024;
-/// Most bytes of read data that wait on one connection; further requests wait in the socket.
+/// Most bytes of waiting read data of a connection; further requests wait in the socket.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;

@@ -1,14 +1,14 @@
 //! A connection of any protocol: the loop of its thread, and delivery by other threads.
 //!
 //! A front end is a [`Protocol`]: received bytes go in, requests come out; completions go in, replies come out. The
-//! skeleton in [`serve_connection`] does the rest: it takes requests to the device's clock, moves their bytes or has a
-//! helper move them, waits, delivers completions at their instants, and ends a connection after a panic.
+//! skeleton in [`serve_connection`] does the rest: it submits requests to the device's clock, moves their bytes or lets
+//! a helper move them, waits, delivers completions at their instants, and ends a connection after a panic.
 //!
 //! Three things differ between protocols. *Receiving and sending*: a byte stream is sent in pieces by one gathered
-//! call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call per message. *When the
-//! bytes move*: a vhost-user guest whose time stands still needs them before its kick is acknowledged, so its session
-//! moves them itself and passes on requests that are [done](Incoming::Moved). *What a client may hold*: a stream's
-//! client can stop reading, negotiate for ever and claim memory; the others can't.
+//! call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call per message. *Time of
+//! moving bytes*: a vhost-user guest whose time stands still needs its bytes before its kick is acknowledged, so its
+//! session moves them itself and passes on requests that are [done](Incoming::Moved). *Resources of a client*: a
+//! stream's client can stop reading, negotiate endlessly and claim memory; the others can't.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -34,11 +34,11 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// The data of a write, while a helper moves them.
     type Payload: AsRef<[u8]> + Send;
 
-    /// The next request that was received as a whole. A protocol with a call a message receives it here.
+    /// The next completely received request. A protocol with one call per message receives it here.
     fn next_request(&mut self, link: &Link, shared: &Shared) -> Option<Incoming>;
 
-    /// Moves the bytes of the request that [`next_request`](Self::next_request) told last. A failure is remembered: the
-    /// client is told when the request is completed. Not called for requests whose bytes have moved.
+    /// Moves the bytes of the last request of [`next_request`](Self::next_request). A failure is remembered, and
+    /// reported to the client when the request is completed. Not called for requests whose bytes have moved.
     fn execute(&mut self, _slot: u32, _store: &mut dyn Store) -> Result<(), NotMoved> {
         Err(NotMoved::Failed("the protocol moves no bytes".to_owned()))
     }
@@ -54,10 +54,10 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// Prepares the reply to a request.
     fn complete(&mut self, slot: u32, status: Status);
 
-    /// Sends the replies to these requests at that moment, as far as they can be sent at once.
+    /// Sends the replies to these requests at that moment, as far as the socket accepts them.
     fn deliver(&mut self, link: &Link, departures: &[Departure], moment: &mut Moment<'_>, left: &mut Left);
 
-    /// Sends pending output, as far as the socket has room.
+    /// Sends pending output until the socket is full.
     fn flush(&mut self, io: Io<'_>);
 
     /// Receives available input after a descriptor became ready; `listening` tells whether input was awaited. Returns
@@ -68,28 +68,28 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// data.
     fn plan(&mut self, io: Io<'_>, moving: bool) -> Option<Wants>;
 
-    /// Waits in the receiving call itself where that is cheaper: the connection is the only one, and nothing but
-    /// [`Wants::input`] is waited for. The connection's state is not locked meanwhile, since another one may connect
-    /// and have something to deliver. `None` if the protocol has no such call.
+    /// Waits in the receiving call itself, if that is cheaper: the connection is the only one, and waits for nothing
+    /// but [`Wants::input`]. The connection's state stays unlocked meanwhile, since a new connection's thread may
+    /// deliver to it. `None` if the protocol has no such call.
     fn receive_alone(_connection: &Connection<Self>, _worker: &mut Worker) -> Option<Seen> {
         None
     }
 
-    /// Whether a part of a request was received whose rest is waited for.
+    /// Whether a request was received in part.
     fn is_midway(&self) -> bool {
         false
     }
 
-    /// How sending stands.
+    /// State of sending.
     fn outlet(&self) -> Outlet;
 
-    /// The server stops: nothing more shall be received.
+    /// Ends the connection's input, because the server stops.
     fn end_input(link: &Link);
 
-    /// The connection ends at once.
+    /// Cuts the connection at once.
     fn cut(link: &Link);
 
-    /// How its replies leave, if that can be rehearsed.
+    /// The path of its replies, if sending can be rehearsed.
     fn way(_link: &Link) -> Option<Way> {
         None
     }
@@ -98,38 +98,38 @@ pub(super) trait Protocol: Send + Sized + 'static {
     fn finish(&mut self, left: &mut Left, totals: &mut Totals);
 }
 
-/// A request that was received. Its slot is unique among the connection's outstanding requests.
+/// A received request. Its slot is unique among the connection's outstanding requests.
 pub(super) enum Incoming {
     /// The bytes have moved. The skeleton sets the request's id and issuer.
     Moved { slot: u32, request: Request, bytes: Transfer },
-    /// The bytes are to be moved. Without a request for the device it takes no time there. It was seen at `seen`, if
-    /// that was not when the protocol [received](Protocol::receive).
+    /// The bytes must be moved. Without a `request`, the work takes no time on the device. `seen` is the instant of
+    /// arrival, if it differs from the last [receive](Protocol::receive).
     ToMove { slot: u32, request: Option<Request>, work: Work, seen: Option<Seen> },
 }
 
-/// Why bytes did not move.
+/// Reason why bytes did not move.
 pub(super) enum NotMoved {
-    /// The store would wait for the host's disk; nothing has happened.
+    /// The store would block on the host's disk. No bytes have moved.
     WouldWait,
-    /// The reason.
+    /// The move failed, for this reason.
     Failed(String),
 }
 
 /// Events that a connection waits for.
 pub(super) struct Wants {
-    /// On its own descriptor.
+    /// On the connection's own descriptor.
     pub socket: PollFlags,
-    /// Another descriptor, which becomes readable.
+    /// Another descriptor to be readable.
     pub other: Option<Arc<OwnedFd>>,
-    /// Something happens without being announced, so look again soon.
+    /// An event comes without notification, so poll soon.
     pub impatient: bool,
 }
 
-/// How sending stands.
+/// State of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outlet {
     Open,
-    /// The client does not read; the rest is sent once the socket has room.
+    /// The socket is full because the client does not read. The rest is sent once it has room.
     Full,
     /// The client is gone.
     Closed,
@@ -140,18 +140,18 @@ pub(super) struct Link {
     pub socket: OwnedFd,
     /// Wakes the connection's thread.
     pub event: OwnedFd,
-    /// Its place among the connections, if it came by a listener.
+    /// The connection's place in the limit of connections, if a listener accepted it.
     pub place: Option<Place>,
 }
 
 impl Link {
-    /// The client has greeted: others make room before it.
+    /// Marks the connection as greeted: it is then evicted only after those without a greeting.
     pub fn greeted(&self) {
         self.place.iter().for_each(Place::greeted);
     }
 }
 
-/// Resources of a protocol besides its own state.
+/// Resources that a protocol uses besides its own state.
 pub(super) struct Io<'a> {
     pub link: &'a Link,
     pub shared: &'a Shared,
@@ -167,24 +167,23 @@ pub(super) struct Connection<P> {
 /// A connection's state.
 pub(super) struct State<P> {
     pub protocol: P,
-    /// Requests at the helpers, and the data of theirs that wait there.
+    /// Requests at the helpers, and their waiting data.
     pub moving: usize,
     pub moving_bytes: u64,
-    /// The connection's thread waits for input. Otherwise it waits for replies to leave.
+    /// Whether the connection's thread waits for input. Otherwise it waits until replies are sent.
     listening: bool,
     broken: bool,
 }
 
-/// How long a client has for its last replies when the server stops.
+/// Time for a client's last replies when the server stops.
 pub(super) const FAREWELL: Nanos = Nanos::from_secs(2);
-/// Most data of a connection's requests that wait for the host's disk; further requests wait in the
-/// socket.
+/// Most data of a connection's requests that wait for the host's disk; further requests wait in the socket.
 const MOVING_BYTES_MAX: u64 = 64 << 20;
-/// Data of requests received together that the connection's thread copies itself while others are connected, which wait
-/// for the store and perhaps for this thread meanwhile; helpers copy the rest.
+/// Data of a batch of requests that the connection's thread copies itself while other clients are connected. Helpers
+/// copy the rest, because the others wait for the store and perhaps for this thread meanwhile.
 const COPIED_BYTES_MAX: u64 = 256 << 10;
 
-/// Serves a client until it is gone or the server stops.
+/// Serves a client until it disconnects or the server stops.
 pub(super) fn serve_connection<P: Protocol>(
     shared: &Arc<Shared>,
     connection: u32,
@@ -196,7 +195,7 @@ pub(super) fn serve_connection<P: Protocol>(
     let state = State { protocol, moving: 0, moving_bytes: 0, listening: true, broken: false };
     let peer = Arc::new(Connection { link: Link { socket, event, place }, state: Guarded::new(state) });
     shared.peers().insert(connection, peer.clone());
-    // Stopping raises the flag first and looks for peers then.
+    // The stopping thread sets the flag first, and then ends the input of all peers.
     if shared.is_stopping() {
         peer.end_input();
     }
@@ -208,7 +207,7 @@ pub(super) fn serve_connection<P: Protocol>(
     shared.peers().remove(&connection);
     let finish = || peer.state().protocol.finish(worker.left(), &mut shared.totals());
     shared.catch(|| format!("{} {connection}", P::NAME), finish);
-    // From here on other threads find the state unlocked.
+    // From here on, other threads may lock the state.
     let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
     worker.left().dropped(&handed_over);
     shared.totals().dropped_completions += handed_over.len() as u64;
@@ -224,22 +223,22 @@ impl<P: Protocol> Connection<P> {
         let shared = worker.shared.clone();
         let mut seen = Seen { at: shared.now(), found: Found::Busy };
         let mut slow = Vec::new();
-        // When the first bytes came of a request whose last ones did not.
+        // Arrival of the first bytes of a partly received request.
         let mut begun = None;
         loop {
             let is_midway = self.take_requests(worker, seen.at, &mut begun, &mut slow);
             worker.turn(&**self, seen);
-            // Not before the clock knows them.
+            // The clock must know the requests first.
             slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
             begun = begun.or(Some(seen)).filter(|_| is_midway);
-            // Before the wait is planned: they may not fit into the socket.
+            // Must precede the plan for waiting: the replies may not fit into the socket.
             worker.deliver_handed_over(&**self, &self.state);
             let Some((wants, moving)) = self.plan(&shared, worker.left()) else { return };
             let only_input = wants.socket == PollFlags::IN && wants.other.is_none();
             if only_input
                 && !moving
                 && worker.waits_for_client_only()
-                // A helper may have been done with a request since the last turn.
+                // A helper may have finished a request since the last turn.
                 && shared.wake_at() == Nanos::MAX
                 && shared.is_alone()
                 && let Some(received) = P::receive_alone(self, worker)
@@ -284,9 +283,9 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Takes what the client asked for until `at`, and moves its bytes, unless that means to wait for the
-    /// host's disk; then it is told as slow. The first request began to come at `begun`, which it
-    /// takes. Tells whether a part of another one is there.
+    /// Takes the client's requests received until `at`, and moves their bytes. A request that would block on the host's
+    /// disk is returned as slow. The first request began to arrive at `begun`, which is then cleared. Returns whether a
+    /// further request was received in part.
     fn take_requests(
         &self,
         worker: &mut Worker,
@@ -366,7 +365,7 @@ impl<P: Protocol> Connection<P> {
 }
 
 impl<P: Protocol> State<P> {
-    /// The connection's own thread must act: it does not poll for input, or can't send.
+    /// Whether the connection's own thread must act: it does not poll for input, or can't send.
     pub fn needs_attention(&self) -> bool {
         self.broken || !self.listening || self.protocol.outlet() != Outlet::Open
     }
@@ -376,7 +375,7 @@ impl<P: Protocol> Peer for Connection<P> {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
         self.state.deliver(departures, moment, foreign.then_some(&self.link.event), |state, departures, moment| {
             state.protocol.deliver(&self.link, departures, moment, left);
-            // There may be room for the client's next input, or nothing left to do.
+            // The thread may have room for further input, or may be done.
             if foreign && state.needs_attention() {
                 raise(&self.link.event);
             }

@@ -1,4 +1,4 @@
-//! Addresses, listening and accepting.
+//! Addresses of servers, listening, and accepting.
 
 use std::fmt;
 use std::io;
@@ -15,21 +15,21 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::Shared;
 use super::nbd::RECEIVE_TIMEOUT;
 
-/// Where clients find a server: `unix:PATH`, `HOST:PORT`, or `PORT` on the loopback interface.
+/// Address of a server: `unix:PATH`, `HOST:PORT`, or `PORT` on the loopback interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A socket in the file system.
+    /// A Unix domain socket.
     Unix(PathBuf),
     /// A TCP port; port 0 lets the host choose one.
     Tcp {
-        /// Name or number of the interface's host.
+        /// Host name or address of the interface.
         host: String,
         /// Port.
         port: u16,
     },
 }
 
-/// A bare port listens on the loopback interface, so that other machines can't reach it.
+/// Interface of a bare port, so that other machines can't reach it.
 const LOOPBACK: &str = "127.0.0.1";
 
 impl FromStr for Address {
@@ -61,7 +61,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), with or without encryption.
+    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), encrypted or not.
     #[must_use]
     pub fn nbd_uri(&self, tls: bool) -> String {
         let scheme = if tls { "nbds" } else { "nbd" };
@@ -75,7 +75,7 @@ impl Address {
     }
 }
 
-/// Everything but the unreserved characters of RFC 3986, section 2.3, and slashes.
+/// Encodes all bytes except the unreserved characters of RFC 3986, section 2.3, and slashes.
 fn percent_encoded(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut text = String::new();
@@ -92,7 +92,7 @@ fn percent_encoded(path: &Path) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {action}: {source}")]
 pub struct ListenError {
-    /// Where.
+    /// The address.
     pub address: String,
     /// The attempted action.
     pub action: &'static str,
@@ -106,7 +106,7 @@ impl ListenError {
     }
 }
 
-/// Listens there; the second value is the address with the port that the host chose.
+/// Listens at an address. Also returns the address with the port that the host chose.
 pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError> {
     let failed = |action| move |source| ListenError::new(address, action, source);
     match address {
@@ -122,7 +122,7 @@ pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError
     }
 }
 
-/// Stack of a connection's thread, ten times its use.
+/// Stack of a connection's thread: ten times the amount used.
 pub(super) const STACK_BYTES: usize = 256 << 10;
 
 /// Accepts connections and gives each a thread, until the server stops and all threads have ended.
@@ -140,7 +140,7 @@ where
                 continue;
             }
             let Ok((socket, peer)) = listener.accept() else {
-                // Without descriptors for more there is nothing to do but to wait for some.
+                // Without free descriptors, the server can only wait.
                 std::thread::sleep(std::time::Duration::from_millis(10));
                 continue;
             };
@@ -150,7 +150,7 @@ where
             };
             shared.connection_count.fetch_add(1, Ordering::Relaxed);
             shared.totals().connections += 1;
-            // A client must see what was sent to it, and a thread that waits must see a second connection.
+            // The client has a timeout for sending, and a waiting thread notices a second connection in time.
             let _ = socket.set_timeouts(Some(RECEIVE_TIMEOUT), None);
             let connection = shared.new_connection();
             let serve = serve.clone();
@@ -168,7 +168,7 @@ where
     });
 }
 
-/// A connection that is counted for as long as its thread runs, however that ends.
+/// A connection that is counted until its thread ends, even by a panic.
 pub(super) struct Counted<'a>(pub &'a Shared);
 
 impl Drop for Counted<'_> {
@@ -178,7 +178,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// A number without a connection: 24 bits, few of them in use at a time.
+    /// An unused number for a connection: 24 bits, few of them in use at a time.
     pub(super) fn new_connection(&self) -> u32 {
         loop {
             let number = self.next_connection.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;

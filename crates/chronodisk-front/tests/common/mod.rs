@@ -1,4 +1,4 @@
-//! What the tests of the front end share.
+//! Shared helpers of the front end's tests.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -29,14 +29,14 @@ pub fn store() -> Box<RamStore> {
     Box::new(RamStore::new(CAPACITY_SECTORS * 512, CAPACITY_SECTORS * 1024))
 }
 
-/// Negotiated, the ring running.
+/// A bench after negotiation, with the ring running.
 pub fn bench() -> TestBench {
     let mut bench = TestBench::new(config(), store());
     bench.set_up();
     bench
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ between offsets.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8 ^ seed).collect()
 }

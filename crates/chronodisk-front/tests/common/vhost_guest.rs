@@ -12,7 +12,7 @@ use chronodisk_front::mock::{self, MockDriver, MockRequest, RING_SIZE};
 use chronodisk_front::vhost_user::message::{code, encode, flag, protocol_feature, vring_state};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A guest whose ring is set up, with `features` of those offered.
+/// A guest with a running ring, with some of the offered features.
 pub struct Guest {
     pub driver: MockDriver,
     kick: OwnedFd,
@@ -20,12 +20,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest that takes the features that are offered, but for some.
+    /// Starts a guest that accepts the offered features, except those in `without`.
     pub fn start(path: &Path, without: u64) -> Self {
         Guest::with_memory(path, without, mock::memory_file())
     }
 
-    /// The same, with this memory.
+    /// As [`Guest::start`], with this memory.
     pub fn with_memory(path: &Path, without: u64, memory: File) -> Self {
         let new_event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let driver = MockDriver::with_memory(UnixStream::connect(path).unwrap(), memory);
@@ -69,7 +69,7 @@ impl Guest {
         rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// Waits for a call, and takes the heads of what it tells of.
+    /// Waits for a call, and returns the heads of the completed requests.
     pub fn called(&mut self) -> Vec<u32> {
         until(|| rustix::io::read(&self.call, &mut [0; 8]).ok());
         self.driver.take_used().iter().map(|entry| entry.head).collect()
@@ -85,7 +85,7 @@ impl Guest {
     }
 }
 
-/// Repeats until there is something, for seconds at most.
+/// Polls `look` until it returns a value, for some seconds at most.
 pub fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..4_000 {
         if let Some(found) = look() {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
-/// Name and version of the JSON form; added fields don't change it.
+/// Name and version of the JSON schema; added fields do not change it.
 const SCHEMA: &str = "chronodisk.devices-check/1";
 
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ struct Found<'a> {
 pub(super) struct Checked<'a> {
     profile: &'a str,
     verdict: &'static str,
-    /// Where the published figures are from.
+    /// Source of the published figures.
     source: Option<&'a str>,
     figures: Vec<FigureOut<'a>>,
     loads: Vec<LoadOut>,
@@ -81,9 +81,9 @@ struct LoadOut {
     load: &'static str,
     block_bytes: u32,
     depth: u32,
-    /// Whether it went to the end of the device instead of its beginning.
+    /// Whether the load was at the end of the device instead of its beginning.
     at_end: bool,
-    /// These three are `null` if a fresh device refuses such requests or has nothing to read.
+    /// These three are `null` if a fresh device refuses such requests or has no data to read.
     megabytes_per_second: Option<f64>,
     requests_per_second: Option<f64>,
     longest_wait_ms: Option<f64>,
@@ -98,7 +98,7 @@ struct WaitOut<'a> {
     bound_ms: f64,
 }
 
-/// Checks, and prints what was found.
+/// Checks profiles, and prints the findings.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let found: Result<Vec<Profile>, Failure> = match arguments.profiles.as_slice() {
         [] => Profile::builtin().iter().map(|builtin| device::find(&builtin.name)).collect(),
@@ -156,7 +156,7 @@ fn thousandths(value: u64) -> f64 {
     value as f64 / 1e3
 }
 
-/// Rounded to significant digits for a result file.
+/// Rounds to significant digits for a result file.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -208,7 +208,7 @@ fn render(checks: &[Check]) -> String {
     text
 }
 
-/// The published figures beside the model's, and the failures.
+/// The published figures beside the model's, followed by the failures.
 pub(super) fn render_figures(check: &Check) -> String {
     let mut text = String::new();
     if !check.figures.is_empty() {
@@ -249,7 +249,7 @@ fn loads_table(check: &Check) -> String {
         let unit = if sequential { "MB/s" } else { "1/s" };
         let mut cells = vec![format!("{}{place}", load.name()), Bytes(u64::from(bytes)).to_string(), unit.to_owned()];
         cells.extend(depths.iter().map(|&depth| of(depth).map_or_else(String::new, |row| rate(row, sequential))));
-        // The depth that comes nearest to its bound.
+        // The depth whose longest wait is nearest to its bound.
         let waits = depths.iter().filter_map(|&depth| of(depth)).filter_map(|row| {
             let wait = row.measured?.longest_wait;
             Some((wait.as_nanos() as f64 / row.wait_bound.as_nanos() as f64, wait, row.wait_bound))
@@ -262,7 +262,7 @@ fn loads_table(check: &Check) -> String {
     table.render()
 }
 
-/// The mixed loads whose longest wait comes nearest to its bound.
+/// The mixed loads, each with its longest wait and its bound.
 fn waits_table(check: &Check) -> String {
     use Align::{Left, Right};
     const SHOWN: usize = 4;
