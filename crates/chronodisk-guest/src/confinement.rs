@@ -1,20 +1,21 @@
-//! Confines the guest's kernel process to the calls that a guest needs of the host.
+//! Confines the guest's kernel process to the calls that a guest needs from the host.
 //!
 //! Root in the guest can mount the host's tree writable, and can load a module of its own into the kernel, which is a
-//! process of the user's on the host; the kernel may be a program of the user's own. So the host
-//! decides on its calls. Four means of the host work together; all but the last need no privilege:
+//! process of the user on the host. The kernel may also be a program of the user's own. So the host must restrict its
+//! calls. Four means of the host work together; all but the last need no privilege:
 //!
-//! - A *filter of system calls* (seccomp) lists what a guest's kernel may call, with which arguments. Every other call
-//!   is refused. The launcher hears of refused calls and counts them.
-//! - *Landlock* (Linux 5.13) keeps it from writing files, from tracing processes that are not its own (with 6.12 also
-//!   from sending them signals). Rights of later versions of Landlock are used where the host has them.
-//! - *Capabilities*, which only root has, are dropped, but for reading every file.
-//! - A *namespace* of its own for shared memory, semaphores and queues, where the launcher may make one.
+//! - A *filter of system calls* (seccomp) lists the allowed calls and arguments of a guest's kernel. Every other call
+//!   is refused. The launcher receives refused calls and counts them.
+//! - *Landlock* (Linux 5.13) keeps it from writing files and from tracing processes other than its own; with 6.12 also
+//!   from sending signals to them. Rights of later versions of Landlock are used if the host has them.
+//! - *Capabilities*, which only root has, are dropped, except for reading every file.
+//! - A *namespace* of its own for shared memory, semaphores and queues, if the launcher may make one.
 //!
-//! There is no namespace of processes: the kernel would be its first process, for which signals mean other things, and
-//! its numbers would not be the host's. There is none of users, in which files of other users would have no owners.
+//! There is no namespace of processes: the kernel would be its first process, for which signals have other meanings,
+//! and its process ids would not be the host's. There is no namespace of users, because files of other users would have
+//! no owners in it.
 //!
-//! Not kept from the guest: reading all that the user may read, and the host's memory and CPU time.
+//! Not restricted: reading all files that the user may read, and the host's memory and CPU time.
 
 mod calls;
 mod filter;
@@ -33,35 +34,35 @@ use self::filter::Program;
 pub(crate) use self::refusals::Refusals;
 use crate::descriptors;
 
-/// Access of the guest's clock to the memory of the guest's programs, besides tracing.
+/// Access that the guest's clock needs to the memory of the guest's programs, besides tracing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
     pub reads_programs: bool,
     pub writes_programs: bool,
 }
 
-/// How a command will be confined.
+/// A command's confinement.
 pub(crate) struct Confinement {
-    /// The listener for refused calls comes out of it.
+    /// Receives the listener for refused calls from the child.
     listener: UnixStream,
 }
 
 impl Confinement {
-    /// Listens for calls that are refused to the child, which was spawned; its command must be gone.
+    /// Begins to receive the child's refused calls. The child must be running, and its command dropped.
     pub fn listen(&self, child: u32) -> io::Result<Option<Refusals>> {
         Refusals::listen(&self.listener, child)
     }
 }
 
-/// Lets `command` begin confined, for good and with all its children, as the leader of a session.
+/// Makes `command` start confined, permanently and with all its children, as the leader of a session.
 ///
 /// # Errors
-/// When the host's kernel refuses what it claims to have.
+/// If the host's kernel refuses a feature that it claims to have.
 pub(crate) fn confine(command: &mut Command, needs: Needs) -> io::Result<Confinement> {
     confine_with(command, needs, landlock_version())
 }
 
-/// The same with no newer Landlock than this version; 0 for none.
+/// As [`confine`], with at most this version of Landlock; 0 for none.
 fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Result<Confinement> {
     let ruleset = if landlock > 0 { ruleset(landlock).map_err(io::Error::other)? } else { None };
     let ruleset = ruleset.map(out_of_the_way).transpose()?;
@@ -82,25 +83,26 @@ fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Resul
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
     unsafe {
         command.pre_exec(move || {
-            // Only root may.
+            // Only root may make the namespace.
             let _ = libc::unshare(libc::CLONE_NEWIPC);
-            // It may lead one already.
+            // The process may lead a session already.
             let _ = libc::setsid();
             drop_capabilities()?;
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
             if let Some(ruleset) = &ruleset {
                 restrict_self(ruleset.as_raw_fd())?;
             }
-            // A call that the launcher has begun to answer is interrupted by no signal, where the kernel knows that.
+            // On kernels that support it, no signal interrupts a call that the launcher has begun to answer.
             let listens = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
             match heard.apply(listens | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| heard.apply(listens))
             {
                 Ok(listener) => {
-                    // If no listener takes it, it ends here, and the kernel answers by itself.
+                    // If the launcher does not receive the listener, it is closed here, and the kernel answers refused
+                    // calls itself.
                     let _ = refusals::send(theirs.as_raw_fd(), listener);
                     Ok(())
                 }
-                // The host's kernel has no listeners, or another process listens to us already.
+                // The host's kernel has no listeners, or another process listens to this one already.
                 Err(_) => unheard.apply(0).map(|_| ()),
             }
         });
@@ -108,7 +110,7 @@ fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Resul
     Ok(Confinement { listener })
 }
 
-/// Whether a listener may let a call go on: from Linux 5.5 on.
+/// Whether a listener may let a call continue: from Linux 5.5 on.
 fn calls_go_on() -> bool {
     let system = rustix::system::uname();
     let mut numbers =
@@ -116,7 +118,7 @@ fn calls_go_on() -> bool {
     (numbers.next(), numbers.next()) >= (Some(5), Some(5))
 }
 
-/// Moves it above the numbers that a child finds its descriptors under.
+/// Moves a descriptor above the numbers reserved for a child's descriptors.
 fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, descriptors::HIGHEST + 1)?)
 }
@@ -125,10 +127,10 @@ fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The first version of Landlock that keeps signals from other processes.
+/// First version of Landlock that restricts signals.
 const SIGNALS_SINCE: u32 = 6;
 
-/// The version of the host's Landlock; 0 without.
+/// Version of the host's Landlock; 0 without it.
 fn landlock_version() -> u32 {
     const VERSION: libc::c_uint = 1;
     let nothing = std::ptr::null::<libc::c_void>();
@@ -137,8 +139,8 @@ fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Denies each change of the host's files, connections, and signals to processes outside of the guest, as far as this
-/// version of Landlock can; `None` without Landlock.
+/// Denies changes of the host's files, connections, and signals to processes outside the guest, as far as this version
+/// of Landlock can; `None` without Landlock.
 fn ruleset(version: u32) -> Result<Option<OwnedFd>, RulesetError> {
     let version = ABI::from(version as i32);
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_write(version))?;
@@ -157,16 +159,16 @@ fn restrict_self(ruleset: RawFd) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) })
 }
 
-/// `linux/capability.h`: reads every file and enters every folder.
+/// `linux/capability.h`: permits reading every file and entering every folder.
 const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAPABILITIES_MAX: libc::c_ulong = 64;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Drops them for this process and for what it executes.
+/// Drops all other capabilities for this process and for the programs that it executes.
 fn drop_capabilities() -> io::Result<()> {
     for capability in 0..CAPABILITIES_MAX {
         if capability != libc::c_ulong::from(CAP_DAC_READ_SEARCH) {
-            // Who may not do this has no capabilities to pass on.
+            // A process that may not drop them has no capabilities to pass on.
             // SAFETY: a system call without pointers.
             let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         }

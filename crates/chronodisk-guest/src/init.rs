@@ -1,5 +1,5 @@
-//! The guest's first process: puts the host's tree and the device in place, runs the command as
-//! the calling user would, relays its input and output, and powers the guest off.
+//! The guest's first process: sets up the host's tree and the device, runs the command as the calling user, relays its
+//! input and output, and powers the guest off.
 //!
 //! It is this same executable, which the guest's kernel starts from the host's tree.
 
@@ -32,11 +32,11 @@ use crate::settle::{Settled, settle};
 use crate::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::trap_probe;
 
-/// The first device as the guest sees it, which has the file system.
+/// The first device's name in the guest; it holds the file system.
 pub const DEVICE: &str = "/dev/vda";
 /// The serial line to the launcher.
 const SERIAL: &str = "/dev/ttyS0";
-/// Where a tree usually has programs that only root calls.
+/// Usual folders of programs, including those that only root calls.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The guest's name for a device, counted from 0.
@@ -63,14 +63,14 @@ pub fn guest_init() -> ! {
     panic!("the guest could not be powered off: {error:?}");
 }
 
-/// Why the guest could not do its work.
+/// Reason why the guest could not do its work.
 struct Failure {
     stage: Stage,
     message: String,
 }
 
 impl Failure {
-    /// Adds the guest kernel's log messages about it.
+    /// Adds the guest kernel's log messages about the failure.
     fn explained_by(mut self, log: &LogPlace) -> Self {
         let complaints = log.complaints();
         if !complaints.is_empty() {
@@ -146,18 +146,18 @@ fn mark(serial: &mut Serial, stage: Stage) {
     serial.send_mark(&Mark { stage, time_stamp_counter });
 }
 
-/// Preparations before the first mount.
+/// Results of the preparations before the first mount.
 struct Prepared {
-    /// The host's tree as it is below the overlay.
+    /// The host's tree below the overlay.
     host_tree: OwnedFd,
-    /// Upper layer for the guest's writes to that tree, unless it writes there itself.
+    /// Upper layer for the guest's writes to that tree; `None` if the guest writes to the tree itself.
     upper: Option<UpperLayer>,
 }
 
-/// The host's tree, the kernel's own file systems, the device.
+/// Sets up the host's tree, the kernel's own file systems, and the device.
 fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
     let host_tree = root::open_host_tree().at(Stage::Boot, || "the host's tree".into())?;
-    // The user's own first, which may stand for the kernel's.
+    // The user's own modules come first, because they may replace the kernel's.
     for path in spec.own_modules.iter().chain(spec.modules.iter().flatten()) {
         let path = Path::new(OsStr::from_bytes(path));
         let log = LogPlace::now();
@@ -185,7 +185,7 @@ fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
     Ok(Prepared { host_tree, upper })
 }
 
-/// Makes a writable copy of the tree whose changes stay in the guest's memory, and moves there.
+/// Makes a writable copy of the tree whose changes stay in the guest's memory, and enters it.
 fn enter_overlay() -> io::Result<UpperLayer> {
     let below = ["/tmp", "/mnt", "/run"]
         .into_iter()
@@ -207,7 +207,7 @@ fn enter_overlay() -> io::Result<UpperLayer> {
     Ok(upper)
 }
 
-/// Mounts without a folder in the tree are omitted, as on a host without them.
+/// Mounts the kernel's file systems; those without a folder in the tree are omitted, as on a host without them.
 fn mount_kernel_file_systems() {
     let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mounts: [(&str, &str, MountFlags, &std::ffi::CStr); 5] = [
@@ -233,7 +233,7 @@ fn mount_kernel_file_systems() {
     }
 }
 
-/// Programs that talk to themselves expect 127.0.0.1; the guest has no other network.
+/// Brings up 127.0.0.1, which some programs use to communicate. The guest has no other network.
 fn bring_loopback_up() {
     // SAFETY: an ifreq of zeros is valid, and the socket is closed on every path.
     unsafe {
@@ -261,7 +261,7 @@ fn wait_for_device(name: &str) -> Result<(), Failure> {
     Err(Failure { stage: Stage::Boot, message: format!("{device} did not appear in the guest") })
 }
 
-/// The caller can't become root in the guest, so devices without a file system of ours are theirs.
+/// Gives the caller the devices without a file system of ours, since the caller can't become root in the guest.
 fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
     let first = usize::from(spec.file_system != FileSystem::None);
     for index in first..spec.devices {
@@ -272,7 +272,7 @@ fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Capacity of the device that gets the file system.
+/// Capacity of the device for the file system.
 fn device_bytes(stage: Stage) -> Result<u64, Failure> {
     let path = format!("/sys/class/block/{}/size", DEVICE.trim_start_matches("/dev/"));
     let text = fs::read_to_string(&path).at(stage, || path.clone())?;
@@ -294,7 +294,7 @@ fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     Err(failed.explained_by(&log))
 }
 
-/// Returns the folders that it made for the mount point, the innermost first.
+/// Mounts the file system. Returns the folders made for the mount point, the innermost first.
 fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBuf>, Failure> {
     if spec.file_system == FileSystem::None {
         return Ok(Vec::new());
@@ -310,7 +310,7 @@ fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBu
     let folders_made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
     let mounted = mount_at(spec, at).and_then(|()| {
-        // Folders of an existing file system keep their owners.
+        // Existing folders of a file system keep their owners.
         if !spec.makes_file_system {
             return Ok(());
         }
@@ -328,14 +328,14 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     let kind = spec.mount_type.as_deref().unwrap_or(spec.file_system.name());
     let own = spec.file_system.mount_options(device_bytes(Stage::Mount)?);
     let options: Vec<&str> = own.into_iter().chain(spec.mount_options.as_deref()).collect();
-    // Without options mount(8) makes only this call, and starting it takes a tenth of a short run. A kernel without
-    // modules may be an exact one, whose instants must be the same in each version: there the program is started.
+    // Without options, mount(8) makes only this call, and starting it takes a tenth of a short run. A kernel without
+    // modules may be an exact one, whose instants must be equal in each version: there mount(8) is started.
     let makes_the_call = options.is_empty() && spec.modules.is_some();
     if makes_the_call && mount(DEVICE, at, kind, MountFlags::empty(), c"").is_ok() {
         return Ok(());
     }
     let log = LogPlace::now();
-    // It knows which options are flags and which are the file system's, and says well what is wrong.
+    // mount(8) knows which options are flags and which are the file system's, and explains errors well.
     let mut command = Command::new("mount");
     command.args(["-t", kind]);
     if !options.is_empty() {
@@ -348,14 +348,14 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Restores the host's tree; folders that are no longer empty stay.
+/// Removes the folders made for the mount point; folders that are no longer empty stay.
 fn remove_folders(folders: &[PathBuf]) {
     for folder in folders {
         let _ = fs::remove_dir(folder);
     }
 }
 
-/// A folder of the host that a mount hides would else show as a command that is not found.
+/// Reports a working directory that a mount hides; it would otherwise appear as a command that is not found.
 fn find_working_directory(spec: &GuestSpec) -> Result<(), Failure> {
     let folder = Path::new(OsStr::from_bytes(&spec.working_directory));
     let doing = || format!("the guest does not have the working directory {}", folder.display());
@@ -378,7 +378,7 @@ fn drop_caches() -> Result<(), Failure> {
     fs::write(FILE, "3").at(Stage::Command, || FILE.into())
 }
 
-/// Recorded tasks have ids up to their kernel's maximum, and there may be many at once.
+/// Allows all task ids up to the kernel's maximum, as recorded tasks may have, and many tasks at once.
 fn allow_all_task_ids() -> Result<(), Failure> {
     for (file, most) in [("/proc/sys/kernel/pid_max", "4194304"), ("/proc/sys/kernel/threads-max", "1000000")] {
         fs::write(file, most).at(Stage::Command, || file.into())?;
@@ -400,7 +400,7 @@ fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     };
     for _ in 0..50 {
         match unmount(at, UnmountFlags::empty()) {
-            // The command may have unmounted it itself.
+            // The command may have unmounted it.
             Ok(()) | Err(rustix::io::Errno::INVAL) => return Ok(()),
             Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
             Err(error) => return Err(Failure { stage: Stage::Unmount, message: format!("{at}: {error}") }),
@@ -421,21 +421,23 @@ fn text_of(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// Looks, 20 ms apart in the guest's time, at the processes left by the command: a second until they are killed, less
-/// if the user waits for the end, and an hour until killed processes have gone, which may wait for a slow device.
+/// Checks for processes left by the command, at intervals of 20 ms of the guest's time. They get a second before they
+/// are killed, or less if the user waits for the end. Killed processes get an hour to end, because they may wait for a
+/// slow device.
 const LOOKS_AFTER_TERM: u32 = 50;
 const LOOKS_IN_HASTE: u32 = 5;
 const LOOKS_AFTER_KILL: u32 = 180_000;
 
-/// Ends what the command left running, so that the file system can be unmounted.
+/// Ends the processes that the command left running, so that the file system can be unmounted.
 fn end_all_processes(looks_after_term: u32) {
     let everyone = |signal: libc::c_int| {
-        // SAFETY: -1 names every process but this one, and a signal is all that is sent.
+        // SAFETY: -1 stands for every process but this one, and the call only sends a signal.
         unsafe { libc::kill(-1, signal) == 0 }
     };
     for (signal, looks) in [(Signal::TERM, looks_after_term), (Signal::KILL, LOOKS_AFTER_KILL)] {
         for look in 0..looks {
-            // One that ignores its end may have begun others. A stopped one must go on to see it.
+            // A process that ignores SIGTERM may have started others. A stopped process must continue to receive the
+            // signal.
             if (look == 0 || signal == Signal::KILL) && !everyone(signal.as_raw()) {
                 return;
             }
@@ -457,7 +459,7 @@ fn end_all_processes(looks_after_term: u32) {
     }
 }
 
-/// The command as the calling user would run it, but for its standard streams.
+/// The command for the calling user, without its standard streams.
 pub(crate) fn command_of(spec: &GuestSpec) -> Command {
     let mut command = Command::new(OsStr::from_bytes(&spec.command[0]));
     command.args(spec.command[1..].iter().map(|argument| OsStr::from_bytes(argument)));
@@ -471,13 +473,12 @@ pub(crate) fn command_of(spec: &GuestSpec) -> Command {
     command
 }
 
-/// Keeps the C library's copying functions off AVX-512 where the processor has it: signal frames of a
-/// guest kernel of release 6.1 hold registers up to AVX only (832 bytes of extended state), so a
-/// signal handler that copies memory would spoil the copy that it interrupted.
+/// Keeps the C library's copying functions off AVX-512 on processors that have it. Signal frames of a guest kernel of
+/// release 6.1 hold registers only up to AVX (832 bytes of extended state), so a signal handler that copies memory
+/// would corrupt the copy that it interrupted.
 ///
-/// Hiding the feature in CPUID would reach all programs, but makes every switch between the guest's
-/// kernel and a program write a model-specific register, which costs 15 µs a request in a virtual
-/// machine.
+/// Hiding the feature in CPUID would affect all programs, but then every switch between the guest's kernel and a
+/// program writes a model-specific register, which costs 15 µs per request in a virtual machine.
 fn hide_avx512(command: &mut Command) {
     if !std::arch::is_x86_feature_detected!("avx512f") {
         return;
@@ -497,7 +498,7 @@ fn hide_avx512(command: &mut Command) {
     command.env(NAME, value);
 }
 
-/// The process's id, as rustix has it.
+/// The process's id as rustix's type.
 pub(crate) fn pid_of(child: &std::process::Child) -> Pid {
     Pid::from_child(child)
 }

@@ -1,6 +1,6 @@
 //! The launcher: boots a guest with a backend, relays the command's input and output, and collects the results. If any
-//! process dies, the others are ended and nothing remains: the guest's files, sockets and memory have no names, and
-//! every process dies with its parent.
+//! process dies, the others are ended and nothing is left behind: the guest's files, sockets and memory have no names,
+//! and every process dies with its parent.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -40,11 +40,11 @@ use crate::time::GuestTime;
 
 /// Runs the command in a guest on the emulated device.
 ///
-/// `on_event` is told of each stage of the guest's life that ends and of the command's progress. Call it from the
-/// process's main thread: the guest dies with the thread that started it.
+/// `on_event` is called at the end of each stage of the guest's life, and with the command's progress. Call this
+/// function from the process's main thread: the guest dies with the thread that started it.
 ///
 /// # Errors
-/// When the host lacks something, the device can't be made, or the guest fails outside the command.
+/// If the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<RunOutcome, RunError> {
     let kernel = UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?;
     if let Some((program, package)) = options.file_system.maker() {
@@ -64,13 +64,13 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         vhost_backend.push(backend.into());
     }
     let log = File::from(memfd_create("chronodisk-log", MemfdFlags::CLOEXEC).doing("making the request log")?);
-    // Its instructions; see `Run::say_what_is_owed`.
+    // The instructions are in transit; see `Run::say_what_is_owed`.
     page.set_launcher_owes(true);
     let page_fd = || page.fd().as_fd().try_clone_to_owned().doing("sharing the clock's page");
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
-    // The guest has one CPU, and it and its device never run at once (but in the host's time): on one
-    // CPU of the host the cost of switching between them is lowest and, above all, steady under load.
+    // The guest has one CPU, and guest and device never run at once (except in the host's time). On one CPU of the
+    // host, switching between them is cheapest and has a steady cost under load.
     let host_cpu = HostCpu::claim();
     let cpu = host_cpu.number;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd, &signals)?;
@@ -133,7 +133,7 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         time: options.time,
         interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
-        // Measured while the device's process starts.
+        // Measured later, while the device's process starts.
         tsc_hertz: 0,
         seed: options.seed,
         disturbance_max: options.clock_disturbance,
@@ -141,14 +141,14 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
 }
 
 struct Run<'a> {
-    /// The first to be dropped: a signal that waits must not end us before the terminal is as it was.
+    /// Dropped first: the terminal must be restored before a pending signal ends this process.
     terminal: Option<TerminalGuard>,
     options: &'a RunOptions,
     page: ClockPage<Launcher>,
     log: File,
-    /// The feed of a replay, with its result.
+    /// The feed of a replay, which will hold its result.
     feed: Option<File>,
-    /// Dropped before the backend, which then sees it hang up and closes its stores.
+    /// Dropped before the backend, which then notices the closed connection and closes its stores.
     guest: Guest,
     backend: Backend,
     signals: Signals,
@@ -163,16 +163,16 @@ struct Run<'a> {
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
-    /// The demands made by signals.
+    /// The ending demanded by signals.
     ending_run: EndingRun,
-    /// The guest closed its end of the line, of which polling would tell again and again.
+    /// The guest closed its end of the line. Polling would report that repeatedly.
     line_ended: bool,
-    /// Likewise its end of the console.
+    /// The guest closed its end of the console.
     console_ended: bool,
-    /// Likewise the backend, in good order.
+    /// The backend ended in good order.
     backend_ended: bool,
     host_cpu: HostCpu,
-    /// The one that is mounted.
+    /// The file system that is mounted.
     file_system: FileSystem,
 }
 
@@ -189,7 +189,7 @@ struct Edge {
 struct Relay {
     decoder: Decoder,
     to_guest: Vec<u8>,
-    /// Sent to the guest and not yet read there.
+    /// Bytes sent to the guest and not yet read there.
     unread_bytes: usize,
     credit_bytes: usize,
     stdin_ended: bool,
@@ -247,7 +247,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Which of the command's streams are terminals on the host.
+    /// For each of the command's streams, whether it is a terminal on the host.
     fn terminals(&self) -> [bool; 3] {
         let [stdin, stdout, stderr] = host::terminals();
         [stdin, if self.options.stdout_to_stderr { stderr } else { stdout }, stderr]
@@ -277,7 +277,8 @@ impl Run<'_> {
                 self.console_ended = true;
             }
             if ready.guest_line && !self.outputs.are_full() {
-                // Until the consequences are known: otherwise the guest would see its output taken and nothing owed.
+                // Must be set until the data are processed. Otherwise the guest would see its output taken and no data
+                // in transit.
                 self.page.set_launcher_owes(true);
                 self.read_guest(on_event)?;
             }
@@ -305,7 +306,7 @@ impl Run<'_> {
                 return Err(RunError::HelperDied { what, how: describe(status) });
             }
             if let Some(status) = self.backend.ended()? {
-                // One that ended in order has merely seen the guest hang up, unless it has lost a model.
+                // A backend that ended in good order only noticed the guest's end, unless it lost a model.
                 if self.ending.is_none()
                     && (self.backend.lost_its_model()
                         || !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?))
@@ -323,7 +324,7 @@ impl Run<'_> {
         line.set(PollFlags::OUT, self.relay.may_send() > 0);
         let stdin = io::stdin();
         let takes_stdin = self.takes_stdin();
-        // A closed descriptor polls ready for ever. The guest's own end, which is awaited in any case, replaces it.
+        // A closed descriptor always polls ready, so wait for the guest's end in its place, which is awaited anyway.
         let guest_end = || PollFd::new(&self.guest.pidfd, PollFlags::IN);
         let mut waits = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -335,12 +336,13 @@ impl Run<'_> {
             PollFd::new(&stdin, if takes_stdin { PollFlags::IN } else { PollFlags::empty() }),
         ];
         if !takes_stdin {
-            // Its hanging up would be told even so.
+            // Poll would still report that it is closed.
             waits.pop();
         }
         let outputs_at = waits.len();
         waits.extend(self.outputs.waits());
-        // Standard input of a job in the background becomes ours without an event, and progress is to be told.
+        // Standard input becomes available without an event when a background job moves to the foreground, and progress
+        // must be reported.
         wait_for(&mut waits, PROGRESS_INTERVAL).doing("waiting for the guest")?;
         let ready = |index: usize| !waits[index].revents().is_empty();
         Ok(Ready { console: ready(1), guest_line: ready(2), stdin: outputs_at == 7 && ready(6) })
@@ -350,7 +352,7 @@ impl Run<'_> {
         self.runs() && self.relay.credit_bytes > 0 && !self.relay.stdin_ended && host::owns_terminal()
     }
 
-    /// Whether the command runs.
+    /// Whether the command is running.
     fn runs(&self) -> bool {
         self.command_began.is_some() && self.command_ended.is_none()
     }
@@ -361,11 +363,11 @@ impl Run<'_> {
         Ok(!waits[0].revents().is_empty())
     }
 
-    /// Tells the guest's clock whether to stand still while the guest idles: data are in transit between launcher and
-    /// guest, which takes no time on the emulated machine.
+    /// Tells the guest's clock whether to stand still while the guest idles, because data are in transit between
+    /// launcher and guest. Their transfer takes no time on the emulated machine.
     ///
-    /// Before the command only the instructions are in transit. After it the guest's first process reads no more, so
-    /// unread data do not count.
+    /// Before the command, only the instructions are in transit. After it, the guest's first process reads no more
+    /// data, so unread data do not count.
     fn say_what_is_owed(&self) {
         let relay = &self.relay;
         let unread = self.command_ended.is_none() && (!relay.to_guest.is_empty() || relay.unread_bytes > 0);
@@ -381,7 +383,7 @@ impl Run<'_> {
         self.say_what_is_owed();
     }
 
-    /// Takes data from the guest, a bounded amount at once; false if there were none.
+    /// Takes a bounded amount of data from the guest. Returns false if there were none.
     fn read_guest(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<bool, RunError> {
         let mut bytes = [0; 64 << 10];
         let mut got_some = false;
@@ -445,7 +447,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Passes on output of the command.
+    /// Passes output of the command on.
     fn put(&mut self, target: Target, bytes: &[u8], on_event: &mut dyn FnMut(RunEvent)) {
         let [_, stdout, stderr] = host::terminals();
         if matches!(
@@ -499,8 +501,8 @@ impl Run<'_> {
         if self.options.stdout_to_stderr { Target::Stderr } else { Target::Stdout }
     }
 
-    /// Writes as much as this process's streams accept, and tells the guest which were closed: its kernel then tells
-    /// the command, as the host's would.
+    /// Writes as much as this process's streams accept, and tells the guest which of them were closed. The guest's
+    /// kernel then tells the command, as the host's would.
     fn write_out(&mut self) {
         for closed in self.outputs.write() {
             if !self.runs() {
@@ -515,7 +517,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the rest once the guest has ended; the user may interrupt it.
+    /// Writes the remaining output once the guest has ended. The user may interrupt this.
     fn write_out_the_rest(&mut self) -> Result<(), RunError> {
         loop {
             self.outputs.write();
@@ -539,7 +541,7 @@ impl Run<'_> {
             }
             Ok(got) => {
                 self.relay.credit_bytes -= got;
-                // A user who types lives in the host's time, and so must the program between the keys.
+                // Keyboard input happens in the host's time, so the program must run in the host's time between keys.
                 if host::terminals()[0] && self.options.time.follows_typing() {
                     self.page.follow_host();
                 }
@@ -562,7 +564,7 @@ impl Run<'_> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The guest is gone; the wait for its end says how.
+                // The guest is gone; the wait for its end returns the reason.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.relay.to_guest.clear(),
                 Err(error) => return Err(error).doing("writing to the guest"),
             }
@@ -577,7 +579,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes received signals, and checks whether a demanded step is due.
+    /// Handles received signals, and checks whether a demanded step is due.
     fn take_signals(&mut self) -> Result<(), RunError> {
         self.signals.take().into_iter().try_for_each(|signal| self.take_signal(signal))?;
         let demand = self.ending_run.look(self.part(), Instant::now());
@@ -598,7 +600,7 @@ impl Run<'_> {
                 self.send_window_size();
                 return Ok(());
             }
-            // The command does not run yet.
+            // The command is not running yet.
             libc::SIGWINCH => {
                 self.relay.window_changed = true;
                 return Ok(());
@@ -623,7 +625,7 @@ impl Run<'_> {
         match demand {
             Demand::Nothing => {}
             Demand::PassOn(signal) => {
-                // A command that is stopped does not see its signal until it goes on.
+                // A stopped command receives its signal only when it is continued.
                 for signal in [signal, libc::SIGCONT] {
                     self.tell_guest(Kind::Signal, &[signal as u8]);
                 }
@@ -635,7 +637,7 @@ impl Run<'_> {
     }
 
     fn why_guest_ended(&mut self, status: ExitStatus) -> RunError {
-        // The guest ends at once when its backend does; give the backend the same chance to be seen.
+        // The guest ends as soon as its backend does. Wait shortly for the backend's end, too.
         for _ in 0..20 {
             if status.code() != Some(EXIT_BACKEND_LOST) {
                 break;
@@ -672,7 +674,7 @@ impl Run<'_> {
         let backend = self.backend.report()?;
         let records = crate::records::read(&mut self.log).doing("reading the request log")?;
         let replay = match (self.feed.as_mut().map(replay::read_report).transpose(), self.ending_run.asked_by()) {
-            // A replayer that was killed reports nothing.
+            // A killed replayer leaves no report.
             (Err(_), Some(signal)) => return Err(RunError::Interrupted { signal }),
             (report, _) => report.doing("reading the replayer's report")?,
         };
@@ -708,7 +710,7 @@ impl Run<'_> {
 }
 
 impl Relay {
-    /// How many bytes the guest's line takes now.
+    /// Number of bytes that the guest's line accepts now.
     fn may_send(&self) -> usize {
         self.to_guest.len().min(frames::LINE_WINDOW_BYTES.saturating_sub(self.unread_bytes))
     }
@@ -720,5 +722,5 @@ struct Ready {
     stdin: bool,
 }
 
-/// How long a guest may take to end after it has hung up on its backend.
+/// Longest time for a guest to end after it closed the connection to its backend.
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);

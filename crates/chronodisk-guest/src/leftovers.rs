@@ -1,5 +1,5 @@
-//! What a command leaves in the guest's kernel that keeps a file system from being unmounted: mounts, swap, and loop
-//! devices on its files.
+//! Removes a command's leftovers that keep a file system from being unmounted: mounts, swap, and loop devices on its
+//! files.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 
-/// The mounts before the command, by their numbers.
+/// Ids of the mounts before the command.
 pub(crate) struct Mounts(BTreeSet<u64>);
 
 /// One line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
@@ -28,19 +28,19 @@ const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Mounts {
-    /// The present mounts.
+    /// The current mounts.
     pub fn now() -> io::Result<Self> {
         Ok(Mounts(mounts()?.into_iter().map(|mount| mount.number).collect()))
     }
 
-    /// Takes away swap, newer mounts from the last to the first, and loop devices. What stays busy is detached, so that
-    /// it goes with its last user.
+    /// Ends swap, unmounts newer mounts from the last to the first, and frees loop devices. Busy mounts are detached,
+    /// so that they disappear with their last user.
     pub fn take_away_newer(&self) -> io::Result<()> {
         end_swap()?;
         for attempt in 1.. {
             let mut newer = mounts()?;
             newer.retain(|mount| !self.0.contains(&mount.number));
-            // A loop device goes with the mount that it has below it, or holds the one that its file is on.
+            // A loop device is freed with the mount on it, or keeps the mount of its file busy.
             let held = newer.iter().rev().filter(|mount| unmount(&mount.at, UnmountFlags::NOFOLLOW).is_err()).count();
             free_loop_devices();
             match held {
@@ -63,7 +63,7 @@ fn mounts() -> io::Result<Vec<Mount>> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(mount_in).collect())
 }
 
-/// Number, parent, device, root, mount point; in names, blanks and backslashes are octal.
+/// Parses number, parent, device, root, mount point; blanks and backslashes in names are octal.
 fn mount_in(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|byte| *byte == b' ');
     let number = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
@@ -103,7 +103,7 @@ fn end_swap() -> io::Result<()> {
 /// `linux/loop.h`.
 const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
 
-/// Detaches loop devices from their files. One that is in use is detached with its last user.
+/// Detaches loop devices from their files. A busy one is detached with its last user.
 fn free_loop_devices() {
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let has_file = entry.path().join("loop/backing_file").exists();

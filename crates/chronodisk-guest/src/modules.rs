@@ -1,5 +1,5 @@
-//! The guest kernel's modules: which of them a guest needs, found by the launcher in their list of dependencies, which
-//! a guest would take longer to read than to load them; and loading them from the host's tree.
+//! Modules of the guest's kernel. The launcher finds the modules that a guest needs in their list of dependencies,
+//! because reading it would take a guest longer than loading them. The guest loads them from the host's tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,14 +15,14 @@ use crate::spec::GuestSpec;
 /// The modules of one kernel.
 pub(crate) struct Modules {
     folder: PathBuf,
-    /// Path of each module in the folder, with those it needs, by its name.
+    /// By module name: path in the folder, and the modules that it needs.
     needs: BTreeMap<String, (String, Vec<String>)>,
-    /// Soft dependencies of each module, by its name: modules loaded before it although it does not need their symbols.
+    /// By module name: soft dependencies, modules loaded before it although it does not need their symbols.
     wants: BTreeMap<String, Vec<String>>,
 }
 
-/// Modules that a module requests from the loader as it begins. A guest has no loader that finds them. Since Linux 6.7
-/// `cbc` needs `ecb`.
+/// Modules that a module requests from the loader at its start. A guest has no loader that would find them. Since Linux
+/// 6.7, `cbc` needs `ecb`.
 const ASKS_FOR: [(&str, &[&str]); 2] =
     [("encrypted_keys", &["ecb", "cbc", "hmac", "sha256"]), ("dm_crypt", &["xts", "cbc", "essiv", "ecb"])];
 
@@ -37,7 +37,7 @@ impl Modules {
             needs.insert(name_of(path), (path.to_owned(), dependencies));
         }
         let mut wants: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        // Kernels that were built by hand may lack it.
+        // Custom kernels may lack this file.
         let soft = fs::read_to_string(folder.join("modules.softdep")).unwrap_or_default();
         let asked = ASKS_FOR.into_iter().map(|(name, wanted)| (name.to_owned(), wanted.join(" ")));
         for (name, wanted) in soft.lines().filter_map(soft_needs_in).chain(asked) {
@@ -51,8 +51,8 @@ impl Modules {
         names_for(spec).into_iter().flat_map(|name| self.files_of(name)).collect()
     }
 
-    /// Files of modules of the user's own, each after what it needs of the kernel's. What the kernel has built in, or
-    /// does not have, is left out.
+    /// Files of the user's own modules, each after the kernel modules that it needs. Needed modules that are built in,
+    /// or that the kernel lacks, are omitted.
     pub fn with_needs(&self, own: &[PathBuf]) -> Vec<PathBuf> {
         let mut all: Vec<PathBuf> = Vec::new();
         let mut there: BTreeSet<String> = BTreeSet::new();
@@ -69,7 +69,8 @@ impl Modules {
         all
     }
 
-    /// Adds a module's file, after its dependencies, unless one of that name is there: the user may have given another.
+    /// Adds a module's file after its dependencies, unless a module of that name is in the list: the user may have
+    /// given a replacement.
     fn add(&self, file: PathBuf, all: &mut Vec<PathBuf>, there: &mut BTreeSet<String>) {
         let name = name_of(&file.to_string_lossy());
         if there.insert(name.clone()) {
@@ -85,15 +86,15 @@ impl Modules {
         }
     }
 
-    /// The files of a module and of what it needs.
+    /// The files of a module and of its dependencies.
     fn files_of(&self, name: &str) -> impl Iterator<Item = PathBuf> {
-        // modules.dep lists a module's needs nearest first, so they load from the last to the first.
+        // modules.dep lists a module's dependencies nearest first, so they are loaded from the last to the first.
         let found = self.needs.get(name).into_iter();
         found.flat_map(|(path, needed)| needed.iter().rev().chain([path])).map(move |path| self.folder.join(path))
     }
 }
 
-/// A line `softdep NAME pre: NAME NAME post: NAME` of `modules.softdep`: the module, and those before it.
+/// Parses a line `softdep NAME pre: NAME NAME post: NAME` of `modules.softdep` into the module and those before it.
 fn soft_needs_in(line: &str) -> Option<(String, String)> {
     let (name, rest) = line.strip_prefix("softdep ")?.split_once(' ')?;
     let (_, before) = rest.split_once("pre:")?;
@@ -101,8 +102,8 @@ fn soft_needs_in(line: &str) -> Option<(String, String)> {
     Some((name.replace('-', "_"), before.to_owned()))
 }
 
-/// Names of the modules that a module needs, by its section `.modinfo`: strings that end with a zero byte, one of which
-/// is `depends=NAME,NAME`. What is compressed says nothing.
+/// Names of the modules that a module needs, from its section `.modinfo`. The section consists of strings that end with
+/// a zero byte, including `depends=NAME,NAME`. A compressed module gives no names.
 fn needs_in(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
@@ -112,7 +113,7 @@ fn needs_in(module: &[u8]) -> Vec<String> {
     names.map(|name| String::from_utf8_lossy(name).replace('-', "_")).collect()
 }
 
-/// Names of the modules that a guest needs. One that its kernel has built in is not in the kernel's list.
+/// Names of the modules that a guest needs. Built-in modules are not in the kernel's list.
 fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
     let mut names = vec!["virtio_blk"];
     if spec.scheduler.as_deref() == Some("bfq") {
@@ -122,11 +123,11 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
         names.push(spec.file_system.name());
     }
     if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
-        // A mount with quotas requests these from the module loader, which looks among the host's.
+        // A mount with quotas requests these from the module loader, which would find none in the guest.
         names.extend(["quota_v1", "quota_v2"]);
     }
     if spec.devices > 1 {
-        // The command may make an array of them, and has no way to load these by itself.
+        // The command may build an array, and can't load these modules itself.
         names.extend(["raid0", "raid1", "raid10", "raid456"]);
     }
     if !spec.host_writes {
@@ -135,7 +136,7 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
     names
 }
 
-/// Loads the module in a file; one that is there already is fine.
+/// Loads a module from a file, unless it is loaded already.
 pub(crate) fn load_file(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     match finit_module(file.as_fd(), c"", 0) {

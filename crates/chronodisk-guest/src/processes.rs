@@ -1,4 +1,4 @@
-//! The two processes of a run as the launcher holds them: the device's backend, and the guest's kernel.
+//! The two processes of a run, as held by the launcher: the device's backend, and the guest's kernel.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,19 +30,19 @@ use crate::signals::{Signals, asks_to_end};
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
 
-/// Console text that is kept for a crash.
+/// Console text kept for crash reports.
 const CONSOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The backend process; it is ended when this is dropped.
+/// The backend process, which is ended when this is dropped.
 pub(crate) struct Backend {
     child: Child,
     pub pidfd: OwnedFd,
     control: UnixStream,
-    /// The file system that is to be mounted on the first device.
+    /// The file system to be mounted on the first device.
     pub file_system: FileSystem,
-    /// Whether each device turns.
+    /// Whether each device is rotational.
     pub rotational: Vec<bool>,
-    /// What it said last, once that was looked at.
+    /// Its last message, once that was read.
     last_word: Option<io::Result<LastWord>>,
 }
 
@@ -67,7 +67,7 @@ impl Backend {
             (theirs.into(), descriptors::CONTROL),
         ];
         bequest.extend(by_device(vhost));
-        // A thread that waits for the host's time must not keep the guest from its CPU.
+        // A thread that waits for the host's time must not occupy the guest's CPU.
         let cpu = (options.time != GuestTime::Real).then_some(cpu);
         descriptors::bequeath(&mut command, cpu, bequest);
         let child = command.spawn().doing("starting the backend process")?;
@@ -87,7 +87,7 @@ impl Backend {
             sample_every: options.sample_every,
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
-        // A model may be read from a large file, or be elsewhere.
+        // The model may be read from a large file, or be remote.
         while !backend.speaks_or(signals)? {
             if let Some(signal) = signals.take().into_iter().find(|signal| asks_to_end(*signal)) {
                 return Err(RunError::Interrupted { signal });
@@ -111,8 +111,8 @@ impl Backend {
         self.child.try_wait().doing("waiting for the backend")
     }
 
-    /// Waits until it has said something or ended, a signal has come, or some time has passed; whether it has spoken or
-    /// ended.
+    /// Waits until it has sent a message or ended, a signal has come, or some time has passed. Returns whether it has
+    /// sent a message or ended.
     pub fn speaks_or(&self, signals: &Signals) -> Result<bool, RunError> {
         let mut waits = [
             PollFd::new(&self.control, PollFlags::IN),
@@ -126,7 +126,7 @@ impl Backend {
         Ok(waits[..2].iter().any(|wait| !wait.revents().is_empty()))
     }
 
-    /// What it reports, once the guest has ended.
+    /// Its report at the end of the guest.
     pub fn report(&mut self) -> Result<BackendReport, RunError> {
         self.hear_last_word();
         let status = self.child.wait().doing("waiting for the backend")?;
@@ -137,8 +137,8 @@ impl Backend {
         }
     }
 
-    /// Its report about the stores after a failed run: the guest goes, so it closes them.
-    /// If it `is_urgent`, the user waits for the end of the run.
+    /// Its report about the stores after a failed run. The guest is ended, so the backend closes them. If `is_urgent`,
+    /// the user waits for the end of the run.
     pub fn notices_after(mut self, guest: Guest, is_urgent: bool) -> Vec<String> {
         drop(guest);
         let patience = if is_urgent { CLOSING_MAX } else { 5 * CLOSING_MAX };
@@ -149,12 +149,12 @@ impl Backend {
         }
     }
 
-    /// Whether it ended because a model was lost. Only for one that has ended.
+    /// Whether it ended because a model was lost. Call only after its end.
     pub fn lost_its_model(&mut self) -> bool {
         matches!(self.hear_last_word(), Ok(LastWord::ModelLost(_)))
     }
 
-    /// Why one has ended that should not have.
+    /// Reason for an unexpected end.
     pub fn why_it_ended(&mut self, status: ExitStatus) -> RunError {
         match self.hear_last_word() {
             Ok(LastWord::ModelLost(what)) => model_lost(what),
@@ -171,14 +171,14 @@ fn model_lost(what: &str) -> RunError {
     RunError::ModelLost(format!("{what}; the guest was ended"))
 }
 
-/// Each device's connection under its number.
+/// Each device's connection, with its descriptor number.
 fn by_device(vhost: Vec<OwnedFd>) -> impl Iterator<Item = (OwnedFd, RawFd)> {
     vhost.into_iter().enumerate().map(|(index, fd)| (fd, descriptors::vhost(index)))
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // The guest has gone before, so it closes its stores and ends.
+        // The guest is gone, so the backend closes its stores and ends.
         let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ = poll(&mut end, Some(&Timespec { tv_sec: CLOSING_MAX.as_secs() as i64, tv_nsec: 0 }));
         let _ = self.child.kill();
@@ -186,13 +186,13 @@ impl Drop for Backend {
     }
 }
 
-/// Interval between checks for other work.
+/// Interval at which a wait returns for other work.
 const PROGRESS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
-/// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
+/// Longest time for a backend to close its stores after a failed run. Acknowledged data are durable before.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 
-/// The guest's kernel process; it and all of its processes are killed when this is dropped.
+/// The guest's kernel process. It and all of its processes are killed when this is dropped.
 pub(crate) struct Guest {
     pub child: Child,
     pub pidfd: OwnedFd,
@@ -200,21 +200,21 @@ pub(crate) struct Guest {
     pub console: File,
     console_tail: Vec<u8>,
     pub started: Instant,
-    /// Hears of system calls that are refused to it.
+    /// Receives the system calls refused to it.
     refusals: Option<Refusals>,
     /// Dropped last.
     pub sweeper: Sweeper,
 }
 
-/// Descriptors that the guest's kernel gets.
+/// Descriptors inherited by the guest's kernel.
 pub(crate) struct Inheritance {
     pub page: OwnedFd,
     pub exchange: OwnedFd,
-    /// Of each device.
+    /// Connection of each device.
     pub vhost: Vec<OwnedFd>,
     /// The feed of a replay.
     pub feed: Option<OwnedFd>,
-    /// Where system calls are recorded.
+    /// File for recorded system calls.
     pub recording: Option<OwnedFd>,
 }
 
@@ -250,29 +250,29 @@ impl Guest {
             .env(SERIAL_OUT_VARIABLE, descriptors::SERIAL_OUT.to_string())
             .arg(format!("mem={}K", options.memory_bytes >> 10))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
-            // Each connects to a name that the clock library knows; the number is virtio-blk's.
+            // Each connects to a name known to the clock library; the number is virtio-blk's.
             .args(
                 (0..vhost.len())
                     .map(|index| format!("virtio_uml.device={DEVICE_SOCKET_PREFIX}{}:2", device_name(index))),
             )
-            // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
+            // The delay loop is not calibrated, because that would take ten ticks, which are seconds of the host.
             .arg("lpj=20000000")
-            // Making the 512 device nodes of BSD's pseudo-terminals takes two thirds of the boot.
+            // Creating the 512 device nodes of BSD's pseudo-terminals takes two thirds of the boot.
             .arg("pty.legacy_count=0")
             .args(keeps_time.then(|| format!("time-travel=ext:{CALENDAR_SOCKET}")))
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
-            // Nothing can be made there, so the guest's kernel leaves no files or sockets of its own.
+            // No file can be created there, so the guest's kernel leaves no files or sockets of its own.
             .arg("uml_dir=/proc/self/")
-            // Through the link, because the kernel's command line can't carry a path with a space. The kernel may
-            // not look at other processes' links; see `confinement`.
+            // Uses the link, because the kernel's command line can't contain a path with a space. The kernel can't read
+            // other processes' links; see `confinement`.
             .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
-            // Identifies the guest of a run; the kernel ignores the parameter of a module that it does not have.
+            // Identifies the guest of a run. The kernel ignores parameters of unknown modules.
             .arg(format!("chronodisk.launcher={}", std::process::id()))
             .args(["--", "guest-init"])
             .current_dir("/")
-            // For reading and writing: the kernel may open no file for writing, not even this one.
+            // For reading and writing, because the kernel may open no file for writing, not even this one.
             .stdin(File::options().read(true).write(true).open("/dev/null").doing("opening /dev/null")?);
         let output = console_writer.try_clone().doing("sharing a pipe")?;
         command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
@@ -312,8 +312,8 @@ impl Guest {
         Ok(Guest { child, pidfd, line, console, console_tail, started, refusals, sweeper })
     }
 
-    /// Its exit status once it has ended. Processes that it leaves are killed first, while their group's number is
-    /// still theirs.
+    /// Its exit status once it has ended. Processes that it left are killed first, while its process id still names
+    /// their group.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_))) {
@@ -323,7 +323,7 @@ impl Guest {
         self.child.try_wait().doing("waiting for the guest")
     }
 
-    /// Reads available output; returns whether more may come.
+    /// Reads available output. Returns whether more may come.
     pub fn read_console(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         let has_ended = loop {
@@ -338,7 +338,7 @@ impl Guest {
         !has_ended
     }
 
-    /// How often each system call was refused to it, by name; `None` if that was not heard.
+    /// Number of refusals of each system call, by name; `None` if refusals were not received.
     pub fn refused_calls(&self) -> Option<BTreeMap<String, u64>> {
         self.refusals.as_ref().map(Refusals::counts)
     }
@@ -351,8 +351,8 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // The kernel made a session of its own, so its group holds all of its processes; those
-            // in between are killed by the host because the guest's kernel traces them.
+            // The kernel made a session of its own, so its group holds all of its processes. Traced processes outside
+            // the group are killed by the host, because the guest's kernel traces them.
             // SAFETY: the child has not been waited for, so its number is still its own.
             unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
             let _ = self.child.kill();
@@ -361,41 +361,41 @@ impl Drop for Guest {
     }
 }
 
-/// A descriptor of the executable that serves for nothing but its name.
+/// A descriptor that only names the executable.
 fn path_of(executable: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(executable, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Gives the guest's kernel the same addresses in each run.
+/// Gives the guest's kernel equal addresses in each run.
 ///
-/// User Mode Linux uses the memory between its program break and the end of its memory for the guest, so a random break
-/// would give each run up to 32 MiB less, and other bounds at which dirty pages are written.
+/// User Mode Linux uses the memory between its program break and the end of its memory for the guest. A random break
+/// would give each run up to 32 MiB less, and other thresholds for writing dirty pages.
 fn place_by_no_chance(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     // SAFETY: a system call that is safe between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            // A sandbox may forbid it; the guest is none the worse, but for runs that are to repeat.
+            // A sandbox may forbid it. The guest still works, but runs may differ.
             libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
             Ok(())
         });
     }
 }
 
-/// The terminal's Ctrl-C is the launcher's to deal with.
+/// Puts a command into its own process group, because the launcher handles the terminal's Ctrl-C.
 pub(crate) fn own_process_group(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
 }
 
-/// The preload library that is the guest's clock.
+/// The preload library with the guest's clock.
 const CLOCK_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/clock.so"));
-/// The same, but it traps where behaviour is undefined, which ends the guest. Debug builds carry it for the tests.
+/// The clock with traps for undefined behaviour, which end the guest. Debug builds contain it for the tests.
 #[cfg(trapping_clock)]
 const TRAPPING_CLOCK_LIBRARY: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/clock-trapping.so")));
 #[cfg(not(trapping_clock))]
 const TRAPPING_CLOCK_LIBRARY: Option<&[u8]> = None;
-/// Set to run guests on the clock that traps.
+/// Environment variable that runs guests on the trapping clock.
 const TRAPPING_VARIABLE: &str = "CHRONODISK_TRAPPING_CLOCK";
 
 fn clock_library() -> Result<&'static [u8], HostLacks> {

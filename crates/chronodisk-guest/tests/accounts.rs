@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A compiler that sanitizes, and a folder for what it makes; `None`, with a word about it, where there is none.
+/// A compiler with sanitizers, and a folder for its output; `None`, with a printed note, without such a compiler.
 fn sanitizer() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("canary.c");

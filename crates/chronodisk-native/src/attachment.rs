@@ -1,4 +1,4 @@
-//! From a server to a block device of this host's kernel.
+//! Attaches a served device to this host's kernel as a block device.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -20,11 +20,12 @@ use crate::error::{Doing, NativeError};
 use crate::helper::{ATTACHER, has_ended};
 use crate::queue::{Queue, QueueSettings, Wanted};
 
-/// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an
+/// Read-ahead in KiB: the kernel's default for disks. Loop devices may have another default, whose effect looks like an
 /// error of the device's timing.
 const READ_AHEAD_KIB: u64 = 128;
 
-/// A block device of this host. It goes when this is dropped, or when its last user closes it then.
+/// A block device of this host. It is detached when this is dropped, or, if it is in use then, when its last user
+/// closes it.
 #[derive(Debug)]
 pub struct Attachment {
     attacher: Attacher,
@@ -35,16 +36,16 @@ pub struct Attachment {
     disconnector: Disconnector,
 }
 
-/// Makes every request of an emulated device fail, also waiting ones.
+/// Makes every request of an emulated device fail, including waiting ones.
 #[derive(Debug)]
 pub struct Disconnector {
-    /// File that tells the kernel of a dead server. Without it (no `fusectl`), an early end waits for the device's
+    /// File that tells the kernel that a server is dead. Without it (no `fusectl`), an early end waits for the device's
     /// requests.
     abort: Option<OwnedFd>,
 }
 
 impl Disconnector {
-    /// Does so from now on.
+    /// Makes all requests fail from now on.
     pub fn disconnect(&self) {
         if let Some(abort) = &self.abort {
             let _ = rustix::io::write(abort, b"1");
@@ -54,12 +55,12 @@ impl Disconnector {
 
 /// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
 ///
-/// `file` is the device as FUSE has it, `scheduler` the I/O scheduler of the block device. `executable` is the program
-/// of the process that keeps it, which calls [`native_attacher`](crate::native_attacher).
+/// `file` is the device's name in the FUSE mount, `scheduler` the I/O scheduler of the block device. A helper process
+/// runs `executable`, which calls [`native_attacher`](crate::native_attacher), and keeps the block device attached.
 ///
 /// # Errors
 /// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the
-/// kernel refuses something else, or gives the device another size.
+/// kernel refuses another call, or gives the device another size.
 pub fn attach(
     server: &mut Server,
     info: &DeviceInfo,
@@ -88,18 +89,18 @@ pub fn attach(
         },
     };
     let (attacher, path, settings) = Attacher::start(executable, mounted.as_fd(), &spec)?;
-    // Without it requests are only later.
+    // Without the request to stay awake, requests are only later.
     Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok(), disconnector })
 }
 
 impl Attachment {
-    /// The block device's node.
+    /// Path of the block device's node.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How its queue is set.
+    /// The settings of its queue.
     #[must_use]
     pub fn settings(&self) -> &QueueSettings {
         &self.settings
@@ -117,25 +118,25 @@ impl Attachment {
         self.awake.is_some()
     }
 
-    /// Whether the kernel throttles write-back to it now: a program may have changed that.
+    /// Whether the kernel throttles write-back to it now. A program may have changed that.
     #[must_use]
     pub fn throttles_write_back(&self) -> bool {
         Queue::of(&self.path).throttles_write_back()
     }
 
-    /// Readable when the process that keeps the block device has ended, which it does not do by itself.
+    /// Readable when the helper process has ended, which it does not do by itself.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.attacher.pidfd()
     }
 
-    /// The process that keeps the block device, if it has ended.
+    /// Name of the helper process if it has ended.
     #[must_use]
     pub fn lost(&self) -> Option<&'static str> {
         has_ended(self.pidfd()).then_some(ATTACHER)
     }
 
-    /// What makes its requests fail, for another thread.
+    /// A handle for another thread that makes the device's requests fail.
     #[must_use]
     pub fn disconnector(&self) -> Disconnector {
         Disconnector { abort: self.disconnector.abort.as_ref().and_then(|abort| abort.try_clone().ok()) }
@@ -178,10 +179,10 @@ fn open_fuse() -> Result<OwnedFd, NativeError> {
     })
 }
 
-/// The file by which the connection of this mount is aborted, in a `fusectl` that is mounted nowhere either. Its
-/// directory has the number of the file system's device.
+/// Opens the file that aborts the connection of this mount, in a `fusectl` that is itself mounted nowhere. Its
+/// directory is named by the device number of the file system.
 fn open_abort(mounted: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    // Without a request to its server, for which the server must not wait.
+    // The server is not running yet, so `statx` must not send it a request.
     let unasked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let number = statx(mounted, "", unasked, StatxFlags::empty())?.stx_dev_minor;
     let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -190,7 +191,7 @@ fn open_abort(mounted: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     openat(&connections, format!("{number}/abort"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A mount without a mount point. It lives as long as a file of it is open.
+/// A mount without a mount point. It exists as long as a file in it is open.
 fn mount_nowhere(fuse: BorrowedFd<'_>) -> Result<OwnedFd, NativeError> {
     const DOING: &str = "mounting FUSE";
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;

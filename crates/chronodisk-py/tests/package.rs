@@ -1,23 +1,23 @@
-//! The tests of the Python package, on the extension module that this build made.
+//! The tests of the Python package, with the extension module of this build.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The folder of what this build made, `target/debug` or its like.
+/// The folder of this build's outputs, `target/debug` or similar.
 fn built() -> PathBuf {
     let test = env::current_exe().unwrap();
     test.parent().and_then(Path::parent).unwrap().to_owned()
 }
 
-/// The package as it is installed: its Python, and the module.
+/// Assembles the package as installed: its Python files, and the module.
 fn assemble(source: &Path, module: &Path) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("package");
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(root.join("chronodisk")).unwrap();
     for entry in fs::read_dir(source.join("chronodisk")).unwrap().map(Result::unwrap) {
-        // Somebody may have put another build of the module or of the command there.
+        // The folder may hold another build of the module or of the command.
         if entry.path().extension().is_some_and(|extension| extension == "so") || entry.file_name() == "bin" {
             continue;
         }
@@ -39,7 +39,7 @@ fn the_python_package_passes_its_own_tests() {
         asked.is_ok_and(|output| output.status.success())
     };
     if !has_pytest(&python) {
-        // It is the only test of this crate that needs it, and what it installs is what the experiments need, too.
+        // Only this test of the crate needs the environment, which holds the packages that the experiments need, too.
         let made = Command::new("make")
             .args(["--silent", "-C"])
             .arg(repository.join("experiments"))

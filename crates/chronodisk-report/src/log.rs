@@ -1,8 +1,8 @@
 //! The request log as a Parquet file, compressed with zstd, readable by any data-frame library.
 //!
 //! One row per request in order of arrival. Derived quantities are not stored: service time is
-//! `due_ns - arrival_ns`, lateness `completed_ns - due_ns`. A request that the run's end cut off
-//! has no `completed_ns`, and no `due_ns` either if its model had not completed it.
+//! `due_ns - arrival_ns`, lateness `completed_ns - due_ns`. A request that was outstanding at the end of the run has no
+//! `completed_ns`, and no `due_ns` either if its model had not completed it.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -24,7 +24,7 @@ use crate::ReportError;
 use crate::files::AtomicFile;
 use crate::pages;
 
-/// Name and version of the log's form, in the file's metadata under `chronodisk.schema`.
+/// Name and version of the log's schema, in the file's metadata under `chronodisk.schema`.
 pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
 
 /// Key of the schema's name in the file's metadata.
@@ -35,15 +35,15 @@ pub(crate) const ROW_GROUP_ROWS: usize = 65_536;
 /// Rows of a batch, held in memory besides the row group's compressed columns.
 pub(crate) const BATCH_ROWS: usize = 8_192;
 
-/// Properties of a log besides its requests, if it was converted from another kind of trace. Stored in the file's
-/// metadata under `chronodisk.trace.*`.
+/// Properties of a log that was converted from another kind of trace. Stored in the file's metadata under
+/// `chronodisk.trace.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogInfo {
     /// The trace's format.
     pub format: Option<String>,
-    /// Instant 0, in nanoseconds since 1970 (UTC), if it is known.
+    /// Instant 0, in nanoseconds since 1970 (UTC), if known.
     pub origin_unix_ns: Option<u64>,
-    /// The finest difference of two instants that the trace could tell, in nanoseconds.
+    /// Resolution of the trace's clock, in nanoseconds.
     pub resolution_ns: Option<u64>,
     /// Names of the volumes, by the column `device`.
     pub volumes: Vec<String>,
@@ -83,7 +83,7 @@ impl LogInfo {
     }
 }
 
-/// Writes a log; the file is there whole or not at all. Equal records give equal bytes.
+/// Writes a log; on an error, no file remains. Equal records give equal bytes.
 ///
 /// # Errors
 /// If the file can't be written.
@@ -93,14 +93,14 @@ pub fn write_log(path: &Path, records: &[RequestRecord]) -> Result<(), ReportErr
     writer.finish()
 }
 
-/// Writes a log piece by piece, in memory that does not grow with it. The file is there whole
-/// after [`finish`](Self::finish), or not at all.
+/// Writes a log piece by piece, in memory that does not grow with it. The file exists only after
+/// [`finish`](Self::finish).
 pub struct LogWriter {
     path: PathBuf,
     schema: Arc<Schema>,
-    /// The last writes may still fail: the file gets its name after them.
+    /// Writes to a temporary file, which is renamed at the end, since the last writes may still fail.
     writer: Option<ArrowWriter<AtomicFile>>,
-    /// Fewer than a batch.
+    /// Records of an incomplete batch.
     waiting: Vec<RequestRecord>,
 }
 
@@ -108,7 +108,7 @@ impl LogWriter {
     /// Begins a log at `path`.
     ///
     /// # Errors
-    /// If the file can't be made.
+    /// If the file can't be created.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let file = AtomicFile::create(path)?;
         let schema = Arc::new(schema());
@@ -125,7 +125,7 @@ impl LogWriter {
     /// Appends the next records in order of arrival.
     ///
     /// # Errors
-    /// If they can't be written; there will be no file then.
+    /// If they can't be written; no file remains.
     pub fn append(&mut self, mut records: &[RequestRecord]) -> Result<(), ReportError> {
         if !self.waiting.is_empty() {
             let (fill, rest) = records.split_at(records.len().min(BATCH_ROWS - self.waiting.len()));
@@ -147,15 +147,15 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes the remaining records, and gives the file its name.
+    /// Writes the remaining records, and renames the file to its final name.
     ///
     /// # Errors
-    /// If that fails; no file remains then.
+    /// If a write or the renaming fails; no file remains.
     pub fn finish(self) -> Result<(), ReportError> {
         self.finish_with(&LogInfo::default())
     }
 
-    /// The same, for a log that was made of another trace.
+    /// As [`finish`](Self::finish), for a log that was converted from another trace.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -185,7 +185,7 @@ pub(crate) fn failed(path: &Path, error: parquet::errors::ParquetError) -> Repor
     }
 }
 
-/// Reads a log from a file of any origin. Returns records that could have been logged, or an error that names file and
+/// Reads a log from an untrusted file. Returns records that could have been logged, or an error that names file and
 /// column.
 ///
 /// # Errors
@@ -199,11 +199,11 @@ pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
 }
 
 thread_local! {
-    /// Whether this thread is in [`guarded`].
+    /// Whether this thread is inside [`guarded`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Opens a Parquet file whose pages can be read.
+/// Opens a Parquet file after a check of its pages.
 pub(crate) fn opened(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ReportError> {
     let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
     let pages = file.try_clone().map_err(|error| damaged(error.to_string()))?;
@@ -212,12 +212,12 @@ pub(crate) fn opened(path: &Path, file: File) -> Result<ParquetRecordBatchReader
     Ok(builder)
 }
 
-/// The Parquet library panics on some damaged files; whoever sent the file must not be able to end the program.
+/// Catches panics of the Parquet library on some damaged files: a file must not be able to end the program.
 pub(crate) fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError> + panic::UnwindSafe,
 ) -> Result<T, ReportError> {
-    // The hook prints a message and a backtrace of a defect, and this is none. Other threads keep it.
+    // The panic hook would print a message and a backtrace, as for a defect. Other threads still print them.
     static SILENCED: Once = Once::new();
     SILENCED.call_once(|| {
         let before = panic::take_hook();
@@ -237,7 +237,7 @@ pub(crate) fn guarded<T>(
     })
 }
 
-/// Reads a log in pieces, in memory that does not grow with it. Gives what [`read_log`] gives.
+/// Reads a log in pieces, in memory that does not grow with it. Returns the records and errors of [`read_log`].
 pub struct LogReader {
     path: PathBuf,
     info: LogInfo,
@@ -247,7 +247,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Begins to read.
+    /// Opens a log for reading.
     ///
     /// # Errors
     /// As [`read_log`].
@@ -274,7 +274,7 @@ impl LogReader {
         &self.info
     }
 
-    /// How many requests the log claims to have.
+    /// Number of requests according to the file's metadata.
     #[must_use]
     pub fn claimed_rows(&self) -> u64 {
         self.claimed_rows
@@ -295,7 +295,7 @@ impl Iterator for LogReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let path = self.path.clone();
-        // After a panic the reader is not used again: its user gets the error.
+        // After a panic the reader is not used again, because its user gets the error.
         guarded(&path, panic::AssertUnwindSafe(|| self.next_batch())).transpose()
     }
 }
@@ -323,12 +323,12 @@ pub(crate) fn schema() -> Schema {
     ])
 }
 
-/// The records as rows of [`schema`].
+/// The records in the form of [`schema`].
 pub(crate) fn batch_of(schema: &Arc<Schema>, records: &[RequestRecord]) -> RecordBatch {
     RecordBatch::try_new(schema.clone(), columns(records)).expect("the columns are of the schema")
 }
 
-/// The records that a batch of [`schema`] has.
+/// The records in a batch of [`schema`].
 pub(crate) fn records_of(path: &Path, batch: &RecordBatch, first_row: u64) -> Result<Vec<RequestRecord>, ReportError> {
     let mut records = Vec::with_capacity(batch.num_rows());
     Rows::new(path, batch, first_row)?.append_to(&mut records)?;
@@ -392,7 +392,7 @@ pub(crate) fn expect_schema(
     Ok(())
 }
 
-/// A batch of a file, its columns found and of the right types.
+/// A batch of a file with all required columns, of the right types.
 struct Rows<'a> {
     path: &'a Path,
     first_row: u64,
@@ -411,7 +411,7 @@ struct Rows<'a> {
     completed: &'a PrimitiveArray<UInt64Type>,
     status: &'a StringArray,
     store_failed: &'a BooleanArray,
-    /// Not in logs of versions before the host's clock.
+    /// Absent in logs of versions before the host's clock.
     stolen: Option<&'a BooleanArray>,
     model_time: &'a PrimitiveArray<UInt64Type>,
     store_time: &'a PrimitiveArray<UInt64Type>,
@@ -474,7 +474,7 @@ impl<'a> Rows<'a> {
             model_time: Nanos::from_nanos(self.model_time.value(row)),
             store_time: Nanos::from_nanos(self.store_time.value(row)),
         };
-        // Everything downstream subtracts these; a log that was written keeps them in order.
+        // Readers of the records subtract these instants; every written log has them in order.
         if record.due < record.arrival {
             let (due, arrival) = (record.due.as_nanos(), record.arrival.as_nanos());
             return Err(self.wrong("due_ns", row, format!("{due} is before the arrival at {arrival}")));
@@ -503,7 +503,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A column by name, of the type that `schema` gives it, without nulls unless it says so.
+/// A column by name, of the type in `schema`, without nulls unless `schema` permits them.
 pub(crate) fn column<'a, T: Array + 'static>(
     path: &Path,
     schema: &Schema,

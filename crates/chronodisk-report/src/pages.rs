@@ -1,5 +1,5 @@
-//! The pages of a Parquet file before they are decompressed: the library takes memory for what a page claims to have,
-//! so that a few bytes could ask for two gigabytes.
+//! Checks the pages of a Parquet file before they are decompressed. The library allocates the size that a page claims,
+//! so a few bytes could request two gigabytes.
 //!
 //! Page headers are structures of Thrift's compact protocol, one before each page
 //! (<https://github.com/apache/parquet-format>, `parquet.thrift`).
@@ -11,13 +11,13 @@ use std::os::unix::fs::FileExt;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
-/// The largest page that is read, in bytes. Writers make pages of a mebibyte.
+/// The largest accepted page, in bytes. Writers make pages of a mebibyte.
 pub const PAGE_BYTES_MAX: u64 = 64 << 20;
-/// The longest header of a page: statistics of long texts are in it.
+/// The longest accepted header of a page: it may hold statistics of long texts.
 const HEADER_BYTES_MAX: usize = 1 << 20;
-/// The length of most headers.
+/// Length within which most headers fit.
 const HEADER_BYTES: usize = 1 << 10;
-/// How deep structures are nested in a header.
+/// Deepest nesting of structures in a header.
 const DEPTH_MAX: usize = 8;
 
 /// Checks the compression and the pages of a file.
@@ -25,7 +25,7 @@ const DEPTH_MAX: usize = 8;
 /// # Errors
 /// The problem, without the file's name.
 pub fn check(file: &File, metadata: &ParquetMetaData) -> Result<(), String> {
-    // A file may name a column of a row group again and again.
+    // A file may list a column of a row group repeatedly.
     let mut seen = BTreeSet::new();
     for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         check_compression(column)?;
@@ -68,7 +68,7 @@ fn check_column(file: &File, column: &ColumnChunkMetaData, start: u64, len: u64)
 }
 
 struct PageHeader {
-    /// Of the header itself.
+    /// Length of the header itself.
     len: u64,
     uncompressed_bytes: u64,
     compressed_bytes: u64,
@@ -99,7 +99,7 @@ fn read_at_most(file: &File, bytes: &mut [u8], at: u64) -> Option<usize> {
 }
 
 impl PageHeader {
-    /// A header at the beginning of some bytes.
+    /// Parses the header at the beginning of `bytes`.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const UNCOMPRESSED: i64 = 2;
         const COMPRESSED: i64 = 3;
@@ -134,7 +134,7 @@ mod kind {
     pub(super) const STRUCT: u8 = 12;
 }
 
-/// Thrift's compact protocol, as far as page headers have it.
+/// Thrift's compact protocol, reduced to the features in page headers.
 struct Compact<'a> {
     rest: &'a [u8],
 }
@@ -163,7 +163,7 @@ impl Compact<'_> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The type of the next field, whose number is written to `field`; `Some(None)` at the end of a structure.
+    /// The type of the next field; its number is written to `field`. `Some(None)` at the end of a structure.
     #[allow(clippy::option_option, reason = "the outer option is damage, the inner one the end")]
     fn field(&mut self, field: &mut i64) -> Option<Option<u8>> {
         let byte = self.byte()?;
@@ -212,7 +212,7 @@ mod tests {
         ];
         let found = PageHeader::parse(&header).unwrap();
         assert_eq!((found.uncompressed_bytes, found.compressed_bytes, found.len), (300, 20, 24));
-        // Negative, cut off, nested without an end.
+        // Negative, truncated, and endlessly nested headers.
         assert!(PageHeader::parse(&[0x15, 0x00, 0x15, 0x01, 0x15, 0x28, 0x00]).is_none());
         assert!((0..24).all(|len| PageHeader::parse(&header[..len]).is_none()));
         assert!(PageHeader::parse(&[0x1c; 4_096]).is_none());

@@ -446,10 +446,10 @@ pub struct ServerResult {
     pub refused_requests: u64,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
-    /// Panics: defects of this program, each of which ended one connection.
+    /// Panics: defects of this program, each of them the end of one connection.
     #[serde(default)]
     pub panics: u64,
-    /// Where the first of them was, and its message.
+    /// Place and message of the first panic.
     #[serde(default)]
     pub first_panic: Option<String>,
     /// Why the store could not be closed.

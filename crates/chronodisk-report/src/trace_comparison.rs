@@ -1,4 +1,4 @@
-//! Two block traces side by side: which requests both have, and when.
+//! Comparison of two block traces: common requests, and their times.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,26 +10,26 @@ use crate::schema::to_json;
 use crate::summary::{Distribution, ratio};
 use crate::table::{Align, Table};
 
-/// Name and version of [`TraceComparison`]'s form.
+/// Name and version of [`TraceComparison`]'s JSON schema.
 pub const TRACE_COMPARISON_SCHEMA: &str = "chronodisk.trace-comparison/1";
 
-/// Common requests of two traces, in any order.
+/// Requests common to two traces, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceComparison {
     /// [`TRACE_COMPARISON_SCHEMA`].
     pub schema: String,
     /// Requests with equal operation, first sector and length.
     pub requests: Matched,
-    /// Accesses to blocks of 4 KiB with equal operation, however requests divide them.
+    /// Accesses to blocks of 4 KiB with equal operation, independent of their division into requests.
     pub blocks: Matched,
-    /// The same by name of the operation, with the requests that only one trace has.
+    /// The same figures by operation, with the requests that only one trace has.
     pub by_op: BTreeMap<String, OpComparison>,
-    /// When requests that both have arrive and complete, if that was asked for.
+    /// Arrival and response times of the common requests, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimeComparison>,
 }
 
-/// How many both have.
+/// Numbers of common and of all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Matched {
     /// In the first trace.
@@ -38,7 +38,7 @@ pub struct Matched {
     pub b: u64,
     /// In both.
     pub both: u64,
-    /// Those in both, of the longer trace: 0 to 1. 1 for two traces without any.
+    /// Common requests as a share of the longer trace: 0 to 1. 1 for two traces without such requests.
     pub share: f64,
 }
 
@@ -55,46 +55,47 @@ pub struct OpComparison {
     pub only_b: Remainder,
 }
 
-/// Requests that one trace has and the other one has not, by class.
+/// Requests that the other trace lacks, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Remainder {
-    /// The other trace has one more with this operation and first sector, with another length.
+    /// The other trace has a surplus request with this operation and first sector, but another length.
     pub other_length: u64,
-    /// The other trace has one more with this range, with another operation.
+    /// The other trace has a surplus request with this range, but another operation.
     pub other_op: u64,
-    /// The other trace has nothing like it.
+    /// The other trace has no similar request.
     pub elsewhere: u64,
 }
 
-/// Times of the requests that both traces have; the first with the first, among equal ones.
+/// Times of the requests that both traces have. Equal requests are paired in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeComparison {
     /// From the first arrival to the last, in seconds, in the first trace.
     pub duration_a_s: f64,
-    /// In the second.
+    /// The same in the second trace.
     pub duration_b_s: f64,
-    /// Differences of arrivals, each since its trace's first, without signs.
+    /// Absolute differences of arrivals, each relative to its trace's first.
     pub arrival_difference_us: Distribution,
-    /// Requests with completions in both.
+    /// Common requests with completions in both traces.
     pub completed: u64,
-    /// Differences of response times, without signs.
+    /// Absolute differences of response times.
     pub response_difference_us: Distribution,
     /// Response times in the first trace.
     pub response_a_us: Distribution,
-    /// In the second.
+    /// Response times in the second trace.
     pub response_b_us: Distribution,
 }
 
-/// A request as it is compared: operation, first sector, length.
+/// Fields of a request that are compared: operation, first sector, length.
 type Key = (u8, u64, u32);
 
-/// The requests of a trace as they are compared, gathered one by one.
+/// The requests of a trace in a form for comparison, collected one by one.
 ///
+/// Without times, memory grows with the number of distinct requests; with times, with the number of all requests.
 /// Without times, memory depends on how many different requests there are, with times on how many there are.
 #[derive(Clone, Debug)]
 pub struct ComparedTrace {
     counts: BTreeMap<Key, u64>,
-    /// With times: all requests in order of the trace.
+    /// All requests in order of the trace; `None` without times.
     timed: Option<Vec<Timed>>,
     first_arrival: Nanos,
     last_arrival: Nanos,
@@ -108,14 +109,14 @@ struct Timed {
     response: Option<Nanos>,
 }
 
-/// What a request needs in the tables of a comparison: its key and its boundaries, in trees whose nodes are two thirds
-/// full, and what is left of them.
+/// Memory of a request in the tables of a comparison: its key and its boundaries, in trees whose nodes are two thirds
+/// full, and the same for unmatched requests.
 const KEY_BYTES: u64 = 256;
-/// Memory of a request with its times: itself, its pair, and the values of three distributions.
+/// Memory of a request with its times: the request, its pair, and the values of three distributions.
 const TIMED_BYTES: u64 = 256;
 
 impl ComparedTrace {
-    /// Nothing yet.
+    /// A trace without requests.
     #[must_use]
     pub fn new(with_times: bool, limit: ContentsLimit) -> Self {
         ComparedTrace {
@@ -127,13 +128,13 @@ impl ComparedTrace {
         }
     }
 
-    /// Memory of so many requests with their times.
+    /// Memory of this number of requests with their times.
     #[must_use]
     pub const fn bytes_with_times(requests: u64) -> u64 {
         requests.saturating_mul(TIMED_BYTES)
     }
 
-    /// Takes the next request of a trace with one volume.
+    /// Adds the next request of a trace with one volume.
     ///
     /// # Errors
     /// If the requests need more memory than the limit allows.
@@ -161,7 +162,7 @@ impl ComparedTrace {
         self.counts.range((op as u8, 0, 0)..=(op as u8, u64::MAX, u32::MAX))
     }
 
-    /// Requests that the other trace does not have.
+    /// Requests that the other trace lacks.
     fn without(&self, other: &ComparedTrace) -> BTreeMap<Key, u64> {
         let left = |(key, count): (&Key, &u64)| {
             let left = count.saturating_sub(other.counts.get(key).copied().unwrap_or(0));
@@ -174,7 +175,7 @@ impl ComparedTrace {
         self.last_arrival.saturating_sub(self.first_arrival).as_secs_f64()
     }
 
-    /// With times: all requests in order of their keys; equal ones in order of the trace.
+    /// All requests in order of their keys, equal ones in order of the trace; empty without times.
     fn sorted(&self) -> Vec<Timed> {
         let mut timed = self.timed.clone().unwrap_or_default();
         for request in &mut timed {
@@ -232,7 +233,7 @@ fn pairs(a: &[Timed], b: &[Timed]) -> Vec<(Timed, Timed)> {
     pairs
 }
 
-/// Classes of the requests of one operation that are left in one trace, by what is left in the other.
+/// Classifies the unmatched requests of one operation in one trace, by the unmatched requests of the other.
 fn remainder(left: &BTreeMap<Key, u64>, of_other: &BTreeMap<Key, u64>, op: Op) -> Remainder {
     let mut by_place: BTreeMap<u64, u64> = BTreeMap::new();
     let mut by_range: BTreeMap<(u64, u32), u64> = BTreeMap::new();
@@ -260,7 +261,7 @@ fn remainder(left: &BTreeMap<Key, u64>, of_other: &BTreeMap<Key, u64>, op: Op) -
     found
 }
 
-/// How many requests begin and end at blocks of 4 KiB.
+/// Numbers of requests that begin and end at each block of 4 KiB.
 type Boundaries = BTreeMap<u64, (u64, u64)>;
 
 fn boundaries<'a>(requests: impl Iterator<Item = (&'a Key, &'a u64)>) -> Boundaries {
@@ -274,7 +275,7 @@ fn boundaries<'a>(requests: impl Iterator<Item = (&'a Key, &'a u64)>) -> Boundar
     boundaries
 }
 
-/// Accesses to blocks that both have: between two boundaries all blocks are accessed equally often.
+/// Block accesses common to both. Between two boundaries, all blocks have equal numbers of accesses.
 fn matched_blocks(a: &Boundaries, b: &Boundaries) -> Matched {
     let mut places: Vec<u64> = a.keys().chain(b.keys()).copied().collect();
     places.sort_unstable();
@@ -336,7 +337,7 @@ impl TraceComparison {
         to_json(self)
     }
 
-    /// For people.
+    /// Renders the comparison for people.
     #[must_use]
     pub fn render(&self) -> String {
         use Align::{Left, Right};
@@ -456,7 +457,7 @@ mod tests {
             request(Op::Flush, 0, 0, 600),
         ];
         let b = [
-            // Merged of two.
+            // A request merged from two.
             request(Op::Write, 0, 16, 0),
             request(Op::Flush, 0, 0, 5),
             request(Op::Read, 100, 8, 250),
@@ -473,7 +474,7 @@ mod tests {
         assert_eq!(found.by_op["read"].blocks.both, 2);
         let times = found.times.unwrap();
         assert_eq!(times.completed, 2);
-        // Since the first request: 200 against 250 µs, and 500 against 5 µs.
+        // Arrivals since the first request: 200 and 250 µs, 500 and 5 µs.
         assert_eq!((times.arrival_difference_us.p50, times.arrival_difference_us.max), (50.0, 495.0));
         assert_eq!(times.response_difference_us.max, 0.0);
     }

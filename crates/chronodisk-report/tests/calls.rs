@@ -1,4 +1,4 @@
-//! Traces of system calls as files: what is written is read, and damage is an error.
+//! Files of system-call traces: written traces read back equal, and damage is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ fn trace(records: Vec<CallRecord>) -> CallTrace {
 }
 
 fn any_record() -> impl Strategy<Value = CallRecord> {
-    // A second for all records, since their instants are within microseconds.
+    // A range of a second for all records, although their instants are only microseconds apart.
     let known = || proptest::option::of(0..10_000_000_u64);
     let path = || proptest::option::of(proptest::collection::vec(1..=255u8, 0..20));
     let numbers = (1..50u32, 1..50u32, any::<[u64; 6]>(), proptest::option::of(-4095..100i64), any::<u32>());
@@ -115,7 +115,7 @@ fn the_groups_of_the_committed_trace_are_its_users() {
     assert_eq!(users.values().flatten().collect::<BTreeSet<_>>().len(), 20);
 }
 
-/// Arguments that folding makes zero have no part in a replay: with anything else in their place it is the same.
+/// Folding sets unused arguments to zero: with any other values, the replay is the same.
 #[test]
 fn the_committed_trace_is_small_because_it_keeps_only_arguments_with_a_meaning() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulation_1994/users.calls");

@@ -1,4 +1,4 @@
-//! What is written can be read; what can't be is refused with the file's name and the reason.
+//! Written files read back equal; invalid files are refused with the file's name and the reason.
 
 mod common;
 
@@ -124,7 +124,7 @@ fn a_damaged_log_is_an_error_or_a_log_but_never_a_panic() {
 
 type Columns<'a> = Vec<(&'a str, ArrayRef)>;
 
-/// A Parquet file with these columns that claims to be a log.
+/// A Parquet file with these columns and the schema name of a log.
 fn write_forgery(path: &Path, columns: Columns<'_>, schema_name: Option<&str>) {
     let fields: Vec<Field> =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
@@ -178,7 +178,7 @@ fn a_log_with_other_columns_is_refused_by_column() {
     assert!(error.ends_with("column 'due_ns', row 1: 5 is before the arrival at 11000"), "{error}");
     let error = refused(&|columns| replace(columns, "completed_ns", Arc::new(UInt64Array::from(vec![9_999, 31_000]))));
     assert!(error.ends_with("column 'completed_ns', row 0: 9999 is before the arrival at 10000"), "{error}");
-    // One that was sent a little early, as under the host's clock, and a log from before there was that clock.
+    // A completion slightly before its due time, as under the host's clock, and a log of a version before that clock.
     let early = |columns: &mut Columns<'_>| {
         replace(columns, "completed_ns", Arc::new(UInt64Array::from(vec![19_999, 31_000])));
         columns.retain(|(name, _)| *name != "stolen");
@@ -303,7 +303,7 @@ fn a_log_of_another_library_is_read() {
         volumes: vec!["hm_0".to_owned(), "mds_1".to_owned()],
     };
     assert_eq!(info, expected);
-    // What we write of it has the same columns, types, rows and metadata, as the library reads them.
+    // Our own file of these records has the same columns, types, rows and metadata, as the library reads them.
     let folder = tempfile::tempdir().unwrap();
     let ours = folder.path().join("ours.parquet");
     let mut writer = LogWriter::create(&ours).unwrap();

@@ -1,6 +1,5 @@
-//! The words that every part of Chronodisk shares: time in integer nanoseconds, addresses,
-//! requests and completions, a deterministic event queue, seeded random streams, the record that
-//! is logged for each request, and the limits of what is read from files.
+//! The vocabulary of all crates: time in integer nanoseconds, addresses, requests and completions, a deterministic
+//! event queue, seeded random streams, the log record of a request, and limits on the contents of files.
 //!
 //! Nothing in here reads a clock, opens a file, or holds global state.
 #![forbid(unsafe_code)]

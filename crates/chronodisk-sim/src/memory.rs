@@ -1,4 +1,4 @@
-//! How much memory the contents of a file may take.
+//! Limits on the memory for the contents of files.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ impl ContentsLimit {
     /// No limit: for files that this process has just written itself.
     pub const NONE: ContentsLimit = ContentsLimit { bytes: u64::MAX };
 
-    /// A limit of so many bytes.
+    /// A limit of this many bytes.
     #[must_use]
     pub const fn of_bytes(bytes: u64) -> Self {
         ContentsLimit { bytes }
@@ -25,10 +25,10 @@ impl ContentsLimit {
         self.bytes
     }
 
-    /// Whether so much is within the limit.
+    /// Checks a need against the limit.
     ///
     /// # Errors
-    /// If it is not.
+    /// If the need exceeds the limit.
     pub const fn allow(self, need_bytes: u64) -> Result<(), OverLimit> {
         if need_bytes > self.bytes {
             return Err(OverLimit { need_bytes, is_whole: true, limit: self });
@@ -45,13 +45,13 @@ pub struct ContentsBudget {
 }
 
 impl ContentsBudget {
-    /// All of it.
+    /// The whole limit.
     #[must_use]
     pub const fn new(limit: ContentsLimit) -> Self {
         ContentsBudget { limit, used_bytes: 0 }
     }
 
-    /// Takes so much.
+    /// Uses a part of the budget.
     ///
     /// # Errors
     /// If the limit is exceeded.
@@ -64,18 +64,17 @@ impl ContentsBudget {
     }
 }
 
-/// Bytes that are read into memory, each of which takes a multiple of itself there. Fails with [`OverLimit`] at the
-/// limit.
+/// Reads bytes that will occupy a multiple of their number in memory. Fails with [`OverLimit`] at the limit.
 #[derive(Debug)]
 pub struct MeteredRead<R> {
     bytes: R,
-    /// Memory for each byte of the file.
+    /// Bytes of memory for each byte of the file.
     factor: u64,
     budget: ContentsBudget,
 }
 
 impl<R: Read> MeteredRead<R> {
-    /// Over these bytes, with `factor` bytes of memory for each.
+    /// Reads from `bytes`, with `factor` bytes of memory for each.
     pub const fn new(bytes: R, factor: u64, limit: ContentsLimit) -> Self {
         MeteredRead { bytes, factor, budget: ContentsBudget::new(limit) }
     }
@@ -94,7 +93,8 @@ impl<R: Read> Read for MeteredRead<R> {
 pub struct OverLimit {
     /// The memory that the file needs.
     pub need_bytes: u64,
-    /// Whether that is all; else at least so much, since its end was not reached.
+    /// Whether `need_bytes` is the exact need. Otherwise it is a lower bound, since the end of the file was not
+    /// reached.
     pub is_whole: bool,
     /// The limit.
     pub limit: ContentsLimit,
@@ -115,7 +115,7 @@ impl fmt::Display for OverLimit {
 
 impl std::error::Error for OverLimit {}
 
-/// In mebibytes, or with one decimal in gibibytes.
+/// The amount in mebibytes, or in gibibytes with one decimal.
 fn shown(bytes: u64) -> String {
     match bytes {
         bytes if bytes < 1 << 30 => format!("{} MiB", bytes.div_ceil(1 << 20)),

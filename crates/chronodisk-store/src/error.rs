@@ -62,7 +62,7 @@ pub enum StoreError {
     /// No regular file.
     #[error("{}: {kind}; expected a regular file", path.display())]
     NotRegular {
-        /// What is there instead of a file.
+        /// Path that is not a regular file.
         path: PathBuf,
         /// Its kind.
         kind: &'static str,
@@ -94,7 +94,7 @@ pub enum StoreError {
         /// Files of it that are there.
         there: Vec<PathBuf>,
     },
-    /// Something in an image that is in use is not what was written.
+    /// A part of an open image does not match its checksum or format.
     #[error("{what} is damaged")]
     Damaged {
         /// The unreadable part.
@@ -145,7 +145,7 @@ fn size_option(bytes: u64) -> String {
     }
 }
 
-/// What was done to a file when the host failed.
+/// Operation on a file during which the host failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileOperation {

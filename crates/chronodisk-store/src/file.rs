@@ -82,8 +82,8 @@ impl FileStore {
         }
     }
 
-    /// Opens a file that must have exactly `capacity_bytes`. An empty one is what a creation leaves that was killed:
-    /// it is made as long as the device.
+    /// Opens a file that must have exactly `capacity_bytes`. An empty file is left over from a creation that was
+    /// killed, and is extended to the size of the device.
     ///
     /// # Errors
     /// [`StoreError::WrongSize`], [`StoreError::ForeignFormat`], [`StoreError::NotRegular`], [`StoreError::InUse`],
@@ -92,7 +92,7 @@ impl FileStore {
         FileStore::open_on(&real_host(), path, capacity_bytes, durability)
     }
 
-    /// Like [`FileStore::open`], with files of `host`.
+    /// As [`FileStore::open`], with files of `host`.
     ///
     /// # Errors
     /// As [`FileStore::open`].
@@ -113,13 +113,13 @@ impl FileStore {
             crate::foreign::expect_raw(path, &file)?;
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });
         } else if durability.power_cut {
-            // Its creator may have died before its name was durable.
+            // A killed creator may not have made its name durable.
             file.sync_folder()?;
         }
         Ok(FileStore::from_parts(file, capacity_bytes, durability))
     }
 
-    /// The same file under a descriptor of its own, for reading while this one is busy.
+    /// The same file with a descriptor of its own, for reading while this one is busy.
     pub(crate) fn duplicate(&self) -> Result<Self, StoreError> {
         Ok(FileStore { file: self.file.duplicate()?, ..*self })
     }
@@ -141,7 +141,7 @@ impl FileStore {
         self.durability
     }
 
-    /// As [`Store::write`], but [`settle`](Self::settle) is still to be called before it is acknowledged.
+    /// As [`Store::write`], but the caller must call [`settle`](Self::settle) before it acknowledges the write.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -158,7 +158,7 @@ impl FileStore {
         if self.write_waits() { self.file.sync() } else { Ok(()) }
     }
 
-    /// Sets space aside for writes to a range. Where the host's file system can't, nothing is set aside.
+    /// Reserves space for writes to a range. Has no effect if the host's file system does not support it.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::Io`] if there is no space.
@@ -170,7 +170,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// As [`Store::write_zeroes`], but [`settle`](Self::settle) is still to be called.
+    /// As [`Store::write_zeroes`], but the caller must call [`settle`](Self::settle) afterwards.
     pub(crate) fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
         if len_bytes == 0 {
@@ -212,8 +212,8 @@ impl Store for FileStore {
         self.settle()
     }
 
-    /// By `RWF_NOWAIT`, preadv2(2): reads from the host's page cache only. Without support by the file system, every
-    /// read may wait.
+    /// Uses `RWF_NOWAIT`, preadv2(2), which reads from the host's page cache only. If the file system does not support
+    /// it, every read may block.
     fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         if !self.knows_waiting {
@@ -241,10 +241,10 @@ impl Store for FileStore {
         Ok(Some(Box::new(self.duplicate()?)))
     }
 
-    /// The range is punched out and then allocated anew: zeros that were never written.
+    /// Punches the range out and then allocates it again, so that no zeros are written.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.clear_unsettled(offset_bytes, len_bytes)?;
-        // Without support for reservation the zeros are written nevertheless.
+        // If the file system does not support reservation, writes may still fail for lack of space.
         self.reserve(offset_bytes, len_bytes)?;
         self.settle()
     }
@@ -254,12 +254,12 @@ impl Store for FileStore {
         self.settle()
     }
 
-    /// As the host's file system knows it: `SEEK_DATA` and `SEEK_HOLE`, lseek(2). One that does not
-    /// know says that everything is data.
+    /// Extents according to the host's file system: `SEEK_DATA` and `SEEK_HOLE`, lseek(2). A file system without holes
+    /// reports data everywhere.
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
         check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
         let until = |until: u64, allocated| Extent {
-            // The file may have been cut off behind our back: at least one byte all the same.
+            // Another program may have truncated the file; the extent must have at least one byte all the same.
             len_bytes: until.saturating_sub(offset_bytes).clamp(1, len_bytes),
             allocated,
         };
@@ -301,7 +301,7 @@ fn make(file: &StoreFile, capacity_bytes: u64, durability: Durability) -> Result
     Ok(())
 }
 
-/// The operating system's files.
+/// The operating system's files as a host.
 pub(crate) fn real_host() -> Arc<dyn Host> {
     Arc::new(RealHost)
 }
@@ -359,7 +359,7 @@ mod tests {
             std::fs::write(&path, [head, &[0; 5_000][..]].concat()).unwrap();
             let error = FileStore::open(&path, CAPACITY_BYTES, Durability::default()).unwrap_err().to_string();
             assert!(error.contains(format) && error.contains(command), "{error}");
-            // A device whose guest wrote such a file from its first block on.
+            // A guest may write such a signature to the first block of its device.
             std::fs::File::options().write(true).open(&path).unwrap().set_len(CAPACITY_BYTES).unwrap();
             FileStore::open(&path, CAPACITY_BYTES, Durability::default()).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The host's files as stores use them: one small interface, so that a test can fail every call.
+//! The host's files as used by stores: one small interface, so that a test can fail every call.
 //!
 //! [`RealHost`] is the operating system. Calls map to system calls without retries: the stores themselves complete
 //! short transfers, equally for every host.
@@ -20,13 +20,13 @@ pub trait Host: Debug + Send + Sync {
     /// The host's error.
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>>;
 
-    /// Whether a name is taken, also by a link that leads nowhere.
+    /// Whether a name exists, also as a dangling link.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's error.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Gives a file another name, in place of the file that had it.
+    /// Renames a file, and replaces any file of the new name.
     ///
     /// # Errors
     /// The host's error.
@@ -45,22 +45,22 @@ pub trait Host: Debug + Send + Sync {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// How a file is opened.
+/// Mode of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// For reading.
     Read,
     /// For reading and writing.
     ReadWrite,
-    /// A new file, for reading and writing; an error if there is one.
+    /// A new file, for reading and writing; an error if it exists.
     CreateNew,
 }
 
 /// An open file.
 pub trait HostFile: Debug + Send {
-    /// Reads at most `bytes.len()` bytes from `offset_bytes` on; zero at the end. With `cached_only` reads from memory
-    /// only: [`io::ErrorKind::WouldBlock`] if the data are not there, [`io::ErrorKind::Unsupported`] if the host can't
-    /// tell.
+    /// Reads at most `bytes.len()` bytes from `offset_bytes` on; returns zero at the end of the file. With
+    /// `cached_only`, reads from memory only: [`io::ErrorKind::WouldBlock`] if the data are not cached,
+    /// [`io::ErrorKind::Unsupported`] if the host can't tell.
     ///
     /// # Errors
     /// The host's error.
@@ -96,7 +96,7 @@ pub trait HostFile: Debug + Send {
     /// The host's error; [`io::ErrorKind::Unsupported`] if its file system lacks the operation.
     fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
 
-    /// The first byte from `offset_bytes` on that is data, or that is in a hole; `None` without data.
+    /// The first byte of data, or of a hole, from `offset_bytes` on; `None` without data.
     ///
     /// # Errors
     /// The host's error; [`io::ErrorKind::Unsupported`] or [`io::ErrorKind::InvalidInput`] if it can't tell.
@@ -108,8 +108,8 @@ pub trait HostFile: Debug + Send {
     /// The host's error.
     fn lock(&self, exclusive: bool) -> io::Result<bool>;
 
-    /// Ends the lock before the last descriptor is closed. A process that is just being started has copies of all
-    /// descriptors until it executes its program.
+    /// Releases the lock before the last descriptor is closed. A child process that is being started holds copies of
+    /// all descriptors until it executes its program.
     fn unlock(&self) {}
 
     /// A number that identifies the file within its file system.
@@ -163,7 +163,7 @@ impl Host for RealHost {
         if matches!(how, OpenMode::Read | OpenMode::ReadWrite)
             && let Some(kind) = std::fs::metadata(path).ok().and_then(|metadata| irregular(metadata.file_type()))
         {
-            // To open a pipe may take for ever, and a device has no size as a file has one.
+            // Opening a pipe may block for ever, and a device has no file size.
             return Err(io::Error::other(NotRegular(kind)));
         }
         let mut options = OpenOptions::new();
@@ -198,7 +198,7 @@ impl Host for RealHost {
     }
 }
 
-/// Says that a path leads to no regular file, but to something of this kind.
+/// A path leads to a file of this kind instead of a regular one.
 #[derive(Debug)]
 pub struct NotRegular(pub &'static str);
 
@@ -210,7 +210,7 @@ impl std::fmt::Display for NotRegular {
 
 impl std::error::Error for NotRegular {}
 
-/// The kind of what is no regular file.
+/// The kind of a file that is not regular.
 pub(crate) fn irregular(kind: std::fs::FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,
@@ -273,7 +273,7 @@ impl HostFile for File {
         };
         match seek(self, from) {
             Ok(found) => Ok(Some(found)),
-            // lseek(2): no data from there on to the end.
+            // `ENXIO`: no data from there to the end.
             Err(Errno::NXIO) => Ok(None),
             Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
             Err(errno) => Err(errno.into()),
@@ -293,7 +293,7 @@ impl HostFile for File {
     }
 
     fn unlock(&self) {
-        // Without it the end of the descriptors ends the lock, too.
+        // Without the unlock, closing the last descriptor releases the lock.
         let _ = flock(self, FlockOperation::Unlock);
     }
 

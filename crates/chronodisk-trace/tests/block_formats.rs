@@ -1,4 +1,4 @@
-//! Block traces in other tools' formats: round trips, wrong and strange input, hostile bytes, and fio itself.
+//! Block traces in other tools' formats: round trips, malformed and unusual input, hostile bytes, and fio itself.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn errors_name_line_field_and_what_was_expected() {
     assert!(tolerant.read(b"x\n", &mut records).unwrap_err().to_string().starts_with("line 3: "));
 }
 
-/// The golden files in text, and what a line of theirs is like.
+/// The golden files in text form, with an example of a line in each.
 const TEXTS: [(Format, &str); 10] = [
     (Format::FioV2, "fio-v2.log"),
     (Format::FioV3, "fio-v3.log"),
@@ -85,7 +85,7 @@ const TEXTS: [(Format, &str); 10] = [
     (Format::Blkparse, "kernel-blkparse.txt"),
 ];
 
-/// Other systems end lines in another way, and editors leave blank lines or no end of the last one.
+/// Line endings of other systems, blank lines, and a missing newline at the end have no effect.
 #[test]
 fn ends_of_lines_and_blank_lines_change_nothing() {
     for (format, file) in TEXTS {
@@ -99,7 +99,7 @@ fn ends_of_lines_and_blank_lines_change_nothing() {
                 assert_eq!(read_in(format, changed.as_bytes(), piece).unwrap(), expected, "{file}");
             }
         }
-        // No format has comments; blkparse's summary may have any line.
+        // No format has comments; only blkparse's summary may contain any line.
         let commented = format!("{text}# a comment\n");
         let lines = text.lines().count() + 1;
         match read(format, commented.as_bytes()) {
@@ -109,10 +109,10 @@ fn ends_of_lines_and_blank_lines_change_nothing() {
     }
 }
 
-/// Numbers of any size are refused, or there is a device that has them.
+/// Numbers of any size are refused, or fit a device.
 #[test]
 fn places_beyond_any_device_are_refused() {
-    // Sectors of a device of 16 EiB are 2^55.
+    // A device of 16 EiB has 2^55 sectors.
     let places = [1_u64 << 46, 1 << 55, 1 << 63, u64::MAX - 511, u64::MAX];
     for (format, line) in [
         (Format::FioV2, "fio version 2 iolog\nd read PLACE 512"),
@@ -139,7 +139,7 @@ fn places_beyond_any_device_are_refused() {
     }
 }
 
-/// A length of zero is no request. One specification allows it.
+/// Only one specification allows requests of length zero; they are skipped or refused.
 #[test]
 fn requests_without_a_length_are_refused_or_passed_over() {
     for (format, line) in [
@@ -158,7 +158,7 @@ fn requests_without_a_length_are_refused_or_passed_over() {
     assert_eq!((records.len(), counts.skipped, records[0].lba.0), (1, 1, 8));
 }
 
-/// Time stamps that go back are counted; the order is the file's.
+/// Time stamps that go back are counted; the order of the file is kept.
 #[test]
 fn time_stamps_that_go_back_are_counted() {
     let lines = "0,R,0,512,1577808000000500\n0,R,512,512,1577808000000400\n0,W,0,512,1577808000000600\n";
@@ -166,13 +166,13 @@ fn time_stamps_that_go_back_are_counted() {
     assert_eq!(records.iter().map(|record| record.order).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(records[1].arrival < records[0].arrival);
     assert_eq!(counts.unordered, 1);
-    // A day before the first request there is no origin to count from.
+    // The second request is a day before the first, which is the origin of time.
     let lines = "0,R,0,512,1577808000000500\n0,R,512,512,1577708000000400\n";
     let error = read(Format::Alibaba, lines.as_bytes()).unwrap_err();
     assert!(error.contains("line 2: a request on a day before that of the first request"), "{error}");
 }
 
-/// The kernel sets a bit and adds the number of the control group, if it is asked to.
+/// On request, the kernel sets a bit in the event and appends the number of the control group.
 #[test]
 fn events_that_tell_their_control_group_are_events() {
     let info = TraceInfo { origin_unix_ns: None, volumes: vec!["8,0".to_owned()] };
@@ -187,7 +187,7 @@ fn events_that_tell_their_control_group_are_events() {
         event.extend(7_u64.to_le_bytes());
         grouped.extend(event);
     }
-    // Events between issue and dispatch are passed over, with or without a group.
+    // Events between issue and dispatch are skipped, with or without a control group.
     let (_, _, expected) = read_in(Format::Blktrace, &plain, 48).unwrap();
     for piece in [1, 47, 57, 1_000] {
         let (records, found, counts) = read_in(Format::Blktrace, &grouped, piece).unwrap();
@@ -257,7 +257,7 @@ fn equal_time_stamps_are_spread_over_their_second() {
     assert_ne!(plain(&records), plain(&spread(2)));
 }
 
-/// fio issues what our logs say, as its own log of latencies shows.
+/// fio replays our logs exactly, as its own latency log shows.
 #[test]
 fn fio_issues_every_request_of_our_logs() {
     if Command::new("fio").arg("--version").output().is_err() {

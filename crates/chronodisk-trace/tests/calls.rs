@@ -1,4 +1,4 @@
-//! Traces of system calls: hostile records are refused or harmless, and names follow renames as a naive model says.
+//! Traces of system calls: hostile records are refused or harmless, and names after renames match a naive model.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn header() -> Header {
     Header { mount: Some("/mnt".into()), start: vec![start], ..Header::new("x86_64", Clock::Exact) }
 }
 
-/// The files that each record uses.
+/// The files used by each record.
 fn files(header: &Header, records: &[CallRecord]) -> Vec<Vec<String>> {
     let mut resolver = Resolver::new(header);
     let mut named = vec![Vec::new(); records.len()];
@@ -59,7 +59,7 @@ fn cpu_time_and_instants_that_no_recording_can_have_are_refused() {
         let error = checked(&|record| record.kernel_cpu = Some(Nanos::from_nanos(huge))).unwrap_err();
         assert!(error.contains("column 'kernel_cpu_ns'"), "{error}");
     }
-    // Each claim is small, all of them are not.
+    // Each claimed number is small, but their sum exceeds the limit.
     let mut validator = Validator::default();
     let refused = (0..20).any(|index| {
         let mut claim = record(1, "read", 10 + index, &[3], "", 1);
@@ -142,14 +142,15 @@ fn folding_charges_calls_off_the_device_to_the_next_one() {
     let got: Vec<_> =
         folded.iter().map(|kept| (kept.call.name(), kept.user_cpu.map(Nanos::as_nanos), kept.folded)).collect();
     let on_device = [("stat", Some(49), 3), ("stat", None, 1), ("open", Some(10), 0)];
-    // What makes a descriptor stays, wherever the file is.
+    // Calls that make a descriptor stay, wherever the file is.
     assert_eq!(got, [&on_device[..], &[("open", Some(10), 0), ("exit_group", Some(10), 0)]].concat());
-    // A charge that is not known leaves a gap, which spans the folded call.
+    // A missing charge leaves a gap, which spans the folded call.
     let think: Vec<Think> = think_times(&folded).collect();
     assert_eq!(think[1], Think::Gap(Nanos::from_nanos(19)));
 }
 
-/// What a compiler does with a header: nothing of it is left. Whatever else may use the descriptor keeps the pair.
+/// A compiler's reads of a header are folded away completely. If another call may use the descriptor, the pair of open
+/// and close stays.
 #[test]
 fn folding_leaves_out_files_elsewhere_that_only_their_reader_uses() {
     let open = |task, at| record(task, "openat", at, &[AT_FDCWD.into(), 0, 0], "/usr/include/stdio.h", 5);
@@ -211,7 +212,7 @@ fn records_that_no_recorder_writes_are_refused_by_row_and_column() {
     header().validate().unwrap();
 }
 
-/// What the naive model does: every open file is its path, and a rename rewrites all of them.
+/// A step of the naive model, in which an open file is its path and a rename rewrites all paths.
 #[derive(Clone, Debug)]
 enum Step {
     Open(usize),
@@ -301,7 +302,7 @@ proptest! {
                     if from == to || inside(&from, &to) || inside(&to, &from) {
                         continue;
                     }
-                    // A directory that is replaced is empty; its former files are of no interest here.
+                    // A directory that is replaced must be empty; its former files are not tested here.
                     if open.values().chain([&directory]).any(|path| *path == to || inside(path, &to)) {
                         continue;
                     }

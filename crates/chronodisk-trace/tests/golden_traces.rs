@@ -1,5 +1,5 @@
-//! Golden files of each format in both directions. `traces/README.md` says where each is from: none was made by what is
-//! tested here.
+//! Golden files of each format, read and written. `traces/README.md` lists their origins: none was made by the code
+//! under test.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn written_text(format: Format, info: &TraceInfo, records: &[RequestRecord]) -> 
     String::from_utf8(written(format, info, records)).unwrap()
 }
 
-/// Formats whose files hold all that a record has: what is read is written again byte by byte.
+/// Formats that hold all fields of a record: each file read and written again is equal, byte by byte.
 #[test]
 fn files_are_written_again_byte_by_byte() {
     for (format, input, output) in [
@@ -26,7 +26,7 @@ fn files_are_written_again_byte_by_byte() {
         (Format::Tencent, "tencent.csv", "tencent.csv"),
         (Format::Systor17, "systor17.csv", "systor17.csv"),
         (Format::DiskSim, "disksim.trace", "disksim.trace"),
-        // The optional fields of the specification's example are for people.
+        // The optional fields of the specification's example are only for people, and are not written.
         (Format::Spc, "spc.csv", "spc-written.csv"),
         (Format::Spc, "spc-written.csv", "spc-written.csv"),
     ] {
@@ -99,7 +99,7 @@ fn disksim_is_read_as_its_manual_says() {
     assert_eq!((records.len(), info.volumes[0].as_str()), (12, "30"));
 }
 
-/// Lines of a log but those that add, open or close a file.
+/// Lines of a log, except those that add, open or close a file.
 fn requests_of(log: &str) -> Vec<&str> {
     let is_request = |line: &&str| !["add", "open", "close"].iter().any(|action| line.ends_with(action));
     log.lines().filter(is_request).collect()
@@ -112,7 +112,7 @@ fn logs_of_fio_are_read_and_written_as_fio_has_them() {
     let of = |op: Op| records.iter().filter(|record| record.op == op).count();
     assert_eq!((of(Op::Read), of(Op::Write), of(Op::Flush)), (7, 6, 3));
     assert_eq!(plain(&records)[1], (Op::Read, 94_208 / 512, 24, 0));
-    // fio's own log has no pauses, and neither has ours of it; a flush has no place.
+    // Neither fio's own log nor ours of it has pauses; a flush has no address.
     let ours = written_text(Format::FioV2, &info, &records);
     let expected = text("fio-v2.log").replace("datasync", "sync");
     let without_place = |line: &str| {
@@ -147,13 +147,13 @@ fn pauses_of_fio_are_read_and_written_as_its_documentation_says() {
     assert_eq!(written_text(Format::FioV2, &info, &records), log);
 }
 
-/// The kernel's events, and what blkparse prints of them, are the same requests.
+/// The kernel's binary events and blkparse's text of them give equal requests.
 #[test]
 fn the_kernels_trace_is_what_blkparse_prints_of_it() {
     let (binary, info, _) = read(Format::Blktrace, &sample("kernel.blktrace")).unwrap();
     let (printed, printed_info, _) = read(Format::Blkparse, &sample("kernel-blkparse.txt")).unwrap();
     assert_eq!((info.volumes.as_slice(), &info), (&["8,0".to_owned()][..], &printed_info));
-    // blkparse counts from the first event, and prints the process that issued: the kernel's clock began at boot.
+    // blkparse counts from the first event, and prints the issuing process. The kernel's clock began at boot.
     let begin = binary[0].arrival - printed[0].arrival;
     let since = |record: &RequestRecord| RequestRecord {
         arrival: record.arrival - begin,
@@ -164,7 +164,7 @@ fn the_kernels_trace_is_what_blkparse_prints_of_it() {
     assert!(printed.iter().all(RequestRecord::is_completed));
     let of = |op: Op| printed.iter().filter(|record| record.op == op).count();
     assert_eq!((of(Op::Read), of(Op::Write), of(Op::Flush), of(Op::Discard)), (7, 8, 4, 1));
-    // dd's writes with O_DSYNC, and one that the block layer merged of three.
+    // dd's writes with O_DSYNC, and one request that the block layer merged from three.
     let forced: Vec<u64> = printed.iter().filter(|record| record.fua).map(|record| record.lba.0).collect();
     assert_eq!(forced, [224, 256]);
     let merged = printed.iter().find(|record| record.lba == Lba(72_000)).unwrap();
@@ -176,8 +176,8 @@ fn at(ns: u64) -> Nanos {
     Nanos::from_nanos(ns)
 }
 
-/// Our events are the kernel's but for what no record has: the processor, the number of the event, the process that a
-/// completion interrupted, and whether somebody waits for the request.
+/// Our events equal the kernel's, except for fields that a record lacks: the processor, the number of the event, the
+/// process that a completion interrupted, and whether a caller waits for the request.
 #[test]
 fn events_are_written_as_the_kernel_writes_them() {
     const SYNC: u32 = 1 << 19;
@@ -201,13 +201,13 @@ fn events_are_written_as_the_kernel_writes_them() {
         found
     };
     let mut expected = events(&kernel);
-    // The end of a request that was a flush before: it moves nothing.
+    // The completion of a request that began as a flush; it has no data.
     expected.retain(|&(_, _, _, bytes, what, ..)| bytes > 0 || what & 1 << 18 != 0);
     assert_eq!(events(&written(Format::Blktrace, &info, &records)), expected);
     assert_eq!(expected.len(), 2 * records.len());
 }
 
-/// Our lines are those that blkparse prints of our events, but for the name of the process.
+/// Our lines equal blkparse's text of our events, except for the name of the process.
 #[test]
 fn lines_are_written_as_blkparse_prints_our_events() {
     let (records, info, _) = read(Format::Blkparse, &sample("kernel-blkparse.txt")).unwrap();
@@ -224,11 +224,11 @@ fn lines_are_written_as_blkparse_prints_our_events() {
     let golden = text("kernel-blkparse.txt");
     let events = golden.lines().filter(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // A completion of a write without a range is the end of a request that was a flush before.
+        // A completion of a write without a range ends a request that began as a flush.
         words.len() > 6 && words[0].contains(',') && ["D", "C"].contains(&words[5]) && !line.contains("WS 0 [0]")
     });
     let mut expected: Vec<_> = events.map(columns).collect();
-    // The sector of a flush's completion is printed, that of its issue is not.
+    // The sector of a flush is printed at its completion, but not at its issue.
     for event in &mut expected {
         if event.4 == "FN" {
             event.5.clear();
@@ -236,7 +236,7 @@ fn lines_are_written_as_blkparse_prints_our_events() {
     }
     expected.sort();
     assert_eq!(lines, expected);
-    // Widths of the columns, too.
+    // The widths of the columns are equal, too.
     let first = golden.lines().find(|line| line.contains(" D ")).unwrap();
     let place = |line: &str, mark: &str| line.find(mark).unwrap();
     let own = ours.lines().find(|line| line.contains(" D ")).unwrap();
@@ -248,7 +248,7 @@ fn lines_are_written_as_blkparse_prints_our_events() {
         println!("SKIPPED: no blkparse here");
         return;
     }
-    // The tool itself, on our binary file.
+    // blkparse itself reads our binary file.
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ours.blktrace.0"), written(Format::Blktrace, &info, &records)).unwrap();
     let output = Command::new("blkparse").args(["-q", "-i", "ours"]).current_dir(folder.path()).output().unwrap();

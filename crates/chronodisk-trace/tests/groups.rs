@@ -1,4 +1,5 @@
-//! Groups and their draws: users that depend on nothing but shared files are apart, and copies keep to themselves.
+//! Groups and their draws: users that share only read files are separate groups, and copies of a group do not depend on
+//! each other.
 
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{
@@ -18,7 +19,7 @@ fn call(task: u32, name: &str, arguments: &[i64], path: &str, result: i64) -> Ca
 }
 
 /// A shell (task 1) starts users. Each makes a directory, starts a compiler that works in it through a relative path,
-/// and reads a file that is there for all.
+/// and reads a common file.
 fn users(count: u32) -> CallTrace {
     let at = i64::from(AT_FDCWD);
     let mut records = vec![call(1, "chdir", &[], "/mnt", 0)];
@@ -47,7 +48,7 @@ fn users(count: u32) -> CallTrace {
     CallTrace { header, records }
 }
 
-/// One call after the other, 10 µs apart.
+/// Spaces the calls 10 µs apart, one after the other.
 fn set_times(records: &mut [CallRecord]) {
     for (at, record) in records.iter_mut().enumerate() {
         record.entry = Nanos::from_micros(at as u64 * 10);
@@ -55,7 +56,7 @@ fn set_times(records: &mut [CallRecord]) {
     }
 }
 
-/// Users whom the shell awaits after it has started all.
+/// Users that the shell starts all at once before it waits for them.
 fn users_at_once(count: u32) -> CallTrace {
     let mut trace = users(count);
     trace.records.sort_by_key(|record| record.task == 1 && record.call.name() == "wait4");
@@ -68,7 +69,7 @@ fn valid(trace: &CallTrace) {
     trace.records.iter().for_each(|record| validator.check(record).unwrap());
 }
 
-/// All print to the pipe that the program got as its standard output.
+/// All users print to the pipe that is the program's standard output.
 #[test]
 fn printing_to_one_pipe_does_not_join_users_and_reading_it_does() {
     let printing = |user: u32| call(100 + user * 10, "write", &[1, 0, 3], "", 3);
@@ -113,7 +114,7 @@ fn what_one_makes_and_another_uses_joins_them() {
 fn copies_have_fresh_ids_and_names_of_their_own() {
     let trace = users(2);
     let found = groups(&trace).unwrap();
-    // One user twice, the other one not at all.
+    // A draw with one user twice and without the other one.
     let drawn = (0..64).map(|number| draw(&trace, &found, Draw { seed: 7, number, ..Draw::default() }).unwrap());
     let drawn =
         drawn.into_iter().find(|drawn| drawn.records.iter().all(|made| ![110, 111].contains(&made.task))).unwrap();
@@ -124,7 +125,7 @@ fn copies_have_fresh_ids_and_names_of_their_own() {
     };
     assert_eq!(of(100), ["/mnt/shared", "u0", "/mnt/u0"]);
     assert_eq!(of(101), ["../u0/out", "b"]);
-    // Ids above the greatest recorded one.
+    // The copies' ids are above the greatest recorded one.
     assert_eq!(of(112), ["/mnt/shared", "u0+1", "/mnt/u0+1"]);
     assert_eq!(of(113), ["../u0+1/out", "b"]);
     let children: Vec<i64> = drawn
@@ -145,7 +146,7 @@ fn copies_have_fresh_ids_and_names_of_their_own() {
 #[test]
 fn copies_begin_after_their_maker_and_are_awaited() {
     let mut trace = users(2);
-    // A user's first call is earlier than the return of the call that made it, and the shell uses waitid.
+    // A user's first call is before the return of the call that made the user, and the shell uses waitid.
     let (made, first, waits) = (1, 2, 12);
     trace.records[made].exit = trace.records[first].exit;
     let named = |name: &str, arguments: [u64; 6]| CallRecord { arguments, ..call(1, name, &[], "", 0) };
@@ -164,13 +165,13 @@ fn copies_begin_after_their_maker_and_are_awaited() {
 
 const JITTER: Nanos = Nanos::from_micros(1_000_000);
 
-/// Records of a task but for sleeps, without times.
+/// Records of a task without sleeps, with times removed.
 fn calls_of(trace: &CallTrace, task: u32) -> Vec<CallRecord> {
     let own = trace.records.iter().filter(|record| record.task == task && record.call.name() != "nanosleep");
     own.map(|record| CallRecord { entry: Nanos::ZERO, exit: None, ..record.clone() }).collect()
 }
 
-/// The sleep of each task that has one.
+/// Tasks with a sleep, and its duration.
 fn sleeps(trace: &CallTrace) -> Vec<(u32, Nanos)> {
     let sleeps = trace.records.iter().filter(|record| record.call.name() == "nanosleep");
     sleeps.map(|record| (record.task, record.exit.unwrap().saturating_sub(record.entry))).collect()
@@ -204,7 +205,7 @@ fn each_copy_begins_later_by_a_time_of_its_own() {
     times.sort_unstable();
     times.dedup();
     assert_eq!(times.len(), 6, "copies of one group differ: {slept:?}");
-    // The shell starts all of them as before, and awaits the last one.
+    // The shell starts all users as before, and waits for the last one.
     let of_shell = |trace: &CallTrace, name: &str| -> Vec<Nanos> {
         let own = trace.records.iter().filter(|record| record.task == 1 && record.call.name() == name);
         own.map(|record| record.exit.unwrap()).collect()
@@ -212,7 +213,7 @@ fn each_copy_begins_later_by_a_time_of_its_own() {
     assert_eq!(of_shell(&delayed, "clone"), of_shell(&plain, "clone"));
     let later = of_shell(&plain, "wait4").last().unwrap().saturating_add(*times.last().unwrap());
     assert_eq!(of_shell(&delayed, "wait4").last(), Some(&later));
-    // A replay sleeps: as long as the record says, and with nobody's permission.
+    // A replay sleeps as long as the record says, without waiting for other tasks.
     let plan = plan(&delayed).unwrap();
     let of_plan = plan.tasks.iter().filter_map(|task| match task.steps[0].action {
         Action::Sleep(time) => Some((task.id, time)),
@@ -233,7 +234,7 @@ fn users_who_follow_each_other_are_delayed_with_each_other() {
     let (plain, delayed) = (draw_with(Nanos::ZERO), draw_with(JITTER));
     let mut slept = sleeps(&delayed);
     slept.sort_by_key(|(task, _)| first_entry(&delayed, *task));
-    // Copies of one user begin together, and the next user once all of them have ended.
+    // Copies of one user begin together. The next user begins once all of them have ended.
     let (mut begun, mut before) = (Nanos::ZERO, Nanos::ZERO);
     let mut recorded = first_entry(&plain, slept[0].0);
     for (task, time) in slept {

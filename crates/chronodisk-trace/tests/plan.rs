@@ -1,4 +1,4 @@
-//! What a replayer is told to do: polls in place of counted sleeps, and constants of a clock that are charged once.
+//! Plans for a replayer: polls in place of counted sleeps, and clock overheads that are charged once.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn opened(task: u32, at: u64) -> CallRecord {
     open
 }
 
-/// Task 1 makes task 2 and sleeps `sleeps` times for 10 ms; task 2 syncs a file and ends at `end`.
+/// Task 1 makes task 2 and sleeps `sleeps` times for 10 ms. Task 2 syncs a file and ends at `end`.
 fn waiting(sleeps: u64, end: u64, is_thread: bool) -> Plan {
     let flags = if is_thread { THREAD as i64 } else { 0 };
     let mut records = vec![record(1, "clone", 10, 1, &[flags], 2), opened(2, 100)];
@@ -86,7 +86,7 @@ fn a_loop_that_finds_out_late_sleeps_once_more() {
 
 #[test]
 fn other_sleeps_stay_sleeps() {
-    // Three may be pauses; and nobody has ended during the last of eight.
+    // Three sleeps may be plain pauses; and no task ended during the last of eight.
     for (sleeps, end) in [(3, 25_000_000), (8, 40_500_000)] {
         let plan = waiting(sleeps, end, true);
         let actions = actions(&plan, 1);
@@ -112,7 +112,7 @@ fn constants_of_a_clock_are_charged_for_calls_that_are_left_out_alone() {
     }
 }
 
-/// Task 2 opens a named pipe to read and waits in that call until task 1, which opens it to write, has done so.
+/// Task 2 opens a named pipe for reading, and blocks in that call until task 1 has opened it for writing.
 #[test]
 fn the_sides_of_a_named_pipe_do_not_wait_for_each_other() {
     let (fifo, write_only) = (0o010_644, 1);
@@ -135,16 +135,15 @@ fn the_sides_of_a_named_pipe_do_not_wait_for_each_other() {
     for (action, waits) in &writer {
         assert!(waits.is_empty(), "{action:?} waits for {waits:?}");
     }
-    // The reader's open waits for the pipe to be made; all else is between the two sides of the pipe.
+    // The reader's open waits until the pipe is made; the kernel orders all other steps of the two sides.
     assert!(reader.iter().filter(|(_, waits)| !waits.is_empty()).count() <= 1, "{reader:?}");
     assert!(writer.iter().any(|(action, _)| matches!(action, Action::Send { bytes: 100_000, .. })), "{writer:?}");
     let received = reader.iter().filter(|(action, _)| matches!(action, Action::Receive { .. }));
     assert_eq!(received.count(), 2, "{reader:?}");
 }
 
-/// Task 2 waits for a signal of task 1, for one of its timer, and for a time.
-/// Task 1 makes a pipe and task 2, which writes; the reading end of task 1 is the last. `wrote` is how long the write
-/// took, from 300 on.
+/// Task 1 makes a pipe and task 2, which writes. The reading end of task 1 is the last one. The write begins at 300 and
+/// lasts `wrote`.
 fn last_reader(wrote: u64, keeps_copy: bool) -> Plan {
     let mut pipe = record(1, "pipe2", 10, 1, &[0, 0], 0);
     pipe.pipe = Some([5, 6]);
@@ -159,7 +158,7 @@ fn last_reader(wrote: u64, keeps_copy: bool) -> Plan {
 
 #[test]
 fn the_last_reader_of_a_pipe_stays_until_the_data_are_written() {
-    // The data, which no call reads, were written before the end was closed, or while it was.
+    // No call reads the data, which were written before the end was closed, or meanwhile.
     for wrote in [50, 150] {
         let plan = last_reader(wrote, false);
         let writer = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
@@ -170,7 +169,7 @@ fn the_last_reader_of_a_pipe_stays_until_the_data_are_written() {
         let (_, waits) = writes.iter().find(|(action, _)| matches!(action, Action::Send { .. })).unwrap();
         assert!(waits.is_empty(), "{waits:?}");
     }
-    // Another descriptor of the end is left.
+    // Another descriptor of the end is open.
     let plan = last_reader(50, true);
     assert!(actions(&plan, 1).iter().all(|(_, waits)| waits.is_empty()), "{plan:?}");
 }
@@ -208,7 +207,7 @@ fn a_wait_for_a_signal_is_a_wait_for_its_sender_or_a_sleep() {
     assert_eq!(lengths, [5_000, 7_000], "{woken:?}");
 }
 
-/// Task 1 makes task 2, whose end interrupts its wait, and does something else before it asks which child has ended.
+/// Task 1 makes task 2, whose end interrupts its wait. It makes another call before it asks which child has ended.
 fn told_of_a_child(between: &str, is_thread: bool) -> Plan {
     let mut records = vec![
         record(1, "clone", 20, 1, &[0], 2),
@@ -216,7 +215,7 @@ fn told_of_a_child(between: &str, is_thread: bool) -> Plan {
         opened(2, 100),
         record(2, "fsync", 200, 9_000, &[3], 0),
         record(2, "exit_group", 9_500, 1, &[], 0),
-        // On an exact clock all of it is at the instant of the child's end.
+        // On an exact clock, all these calls are at the instant of the child's end.
         record(1, between, 9_500, 0, &[1, 2], 0),
         record(1, "wait4", 9_500, 1, &[], 2),
     ];
@@ -226,10 +225,10 @@ fn told_of_a_child(between: &str, is_thread: bool) -> Plan {
     plan(&trace(records)).unwrap()
 }
 
-/// What a shell or make does while its children work.
+/// Calls of a shell or of make while its children work.
 #[test]
 fn a_wait_for_the_signal_of_a_child_is_a_wait_for_its_end() {
-    // dash sets its mask in between; others write to a log.
+    // dash sets its signal mask in between; others write to a log.
     for between in ["rt_sigprocmask", "write"] {
         let plan = told_of_a_child(between, false);
         let child = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
@@ -268,14 +267,13 @@ fn advice_on_a_mapped_file_and_synchronous_vectors_are_replayed() {
     );
     let made = calls(&plan, 1);
     let [write, read] = [1, 2].map(|at: usize| (made[at].0, made[at].1[3].clone(), made[at].1[4].clone()));
-    // The position and the flags go along: -1 is the file's own position.
+    // The position and the flags are passed on: -1 is the file's own position.
     let number = |value: u64| Argument::Number(value);
     assert_eq!(write, (328, number(500), number(2)), "pwritev2");
     assert_eq!(read, (327, number(u64::MAX), number(0)), "preadv2");
 }
 
-/// Without recorded names of attributes, all attributes that are set have one name; an attribute that was not found has
-/// another.
+/// Without recorded names, all attributes that were set share one name; attributes that were not found have another.
 #[test]
 fn an_attribute_that_was_not_there_is_not_the_one_that_was_set() {
     let mut records = vec![
@@ -298,7 +296,7 @@ fn an_attribute_that_was_not_there_is_not_the_one_that_was_set() {
     assert_ne!(names[0], names[1]);
 }
 
-/// Task 2 appends to the log before, while and after task 1 syncs it.
+/// Task 2 appends to the log before, during and after a sync by task 1.
 #[test]
 fn a_file_may_grow_while_another_task_syncs_it() {
     let named = |mut open: CallRecord| {
@@ -335,7 +333,7 @@ fn at(path: &str, record: CallRecord) -> CallRecord {
     CallRecord { path: Some(path.as_bytes().to_vec()), ..record }
 }
 
-/// The calls that a task makes, with their numbers on x86-64.
+/// The calls of a task, with their numbers on x86-64.
 fn calls(plan: &Plan, task: u32) -> Vec<(u32, [Argument; 6], Expected)> {
     let made = actions(plan, task).into_iter().filter_map(|(action, _)| match action {
         Action::Call { number, arguments, expected } => Some((*number, arguments.clone(), *expected)),
@@ -345,10 +343,10 @@ fn calls(plan: &Plan, task: u32) -> Vec<(u32, [Argument; 6], Expected)> {
 }
 
 const HERE: i64 = AT_FDCWD as i64;
-/// Marks words that were read from memory.
+/// Marks words of arguments that were read from memory.
 const READ: i64 = i64::MIN;
 
-/// Each descriptor has a place of its own, for any numbers that the kernel gives in the replay.
+/// Each descriptor has a slot of its own, regardless of the numbers that the kernel assigns in the replay.
 #[test]
 fn descriptors_of_threads_that_share_a_table_have_slots_of_their_own() {
     let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2)];
@@ -357,7 +355,7 @@ fn descriptors_of_threads_that_share_a_table_have_slots_of_their_own() {
         records.push(open);
         records.push(record(task, "write", 200 + task as u64, 5, &[number, 0, 10], 10));
     }
-    // Task 2 takes over the number of task 1, whose file it has before.
+    // Task 2 takes over the descriptor number of task 1, whose file it already shares.
     records.push(record(2, "dup2", 300, 5, &[4, 3], 3));
     records.push(record(1, "fsync", 400, 5, &[3], 0));
     let plan = plan(&trace(records)).unwrap();
@@ -369,7 +367,7 @@ fn descriptors_of_threads_that_share_a_table_have_slots_of_their_own() {
     let Expected::Descriptor(replaced) = slots[0] else { panic!("{first:?}") };
     assert_eq!(second[3].1[0], Argument::Descriptor(replaced), "what had the number is closed");
     assert_eq!(plan.slots, 3);
-    // The sync waits for the copy.
+    // The sync waits for `dup2`.
     assert!(actions(&plan, 1).last().is_some_and(|_| actions(&plan, 1)[3].1.len() == 1), "{:?}", actions(&plan, 1));
 }
 
@@ -452,7 +450,7 @@ fn a_watch_looks_its_file_up() {
     assert_eq!(found, [looked_up("/mnt/1", 0, 1), looked_up("/mnt/no", 0x100, -2)]);
 }
 
-/// A semaphore in memory of two processes, as Python's pools of processes have, and a word of each process's own.
+/// A semaphore in shared memory of two processes, as in Python's process pools, and a private word of each process.
 #[test]
 fn processes_that_share_a_word_wait_for_each_other() {
     const SHARED: i64 = 0;
@@ -492,7 +490,7 @@ fn a_socket_that_is_bound_to_a_path_makes_a_file() {
     assert_eq!(made[1..], [mknodat, newfstatat, fchmodat]);
 }
 
-/// An empty path and `AT_EMPTY_PATH` stand for the descriptor.
+/// An empty path with `AT_EMPTY_PATH` refers to the descriptor.
 #[test]
 fn calls_with_an_empty_path_are_made_on_the_descriptor() {
     const EMPTY_PATH: i64 = 0x1000;
@@ -516,7 +514,7 @@ fn calls_with_an_empty_path_are_made_on_the_descriptor() {
     );
 }
 
-/// tar of Debian 13 calls it for each link.
+/// tar of Debian 13 makes this call for each link.
 #[test]
 fn fchmodat2_is_made_by_calls_of_any_kernel() {
     const HERE: i64 = AT_FDCWD as i64;
@@ -569,7 +567,7 @@ fn the_time_of_strace_is_named_where_it_is_a_fifth_of_the_time_between_calls() {
     }
 }
 
-/// Task 2 has no end of its own and waits when its process ends: it closes nothing before.
+/// Task 2 has no recorded end, and is waiting when its process ends: it closes no descriptor before.
 #[test]
 fn the_end_of_a_process_ends_its_threads() {
     let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2)];

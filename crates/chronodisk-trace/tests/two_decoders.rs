@@ -1,5 +1,4 @@
-//! The binary events of the kernel and the text that blkparse prints of them are one trace: both decoders agree,
-//! whatever the events are.
+//! The kernel's binary events and blkparse's text of them are one trace: both decoders agree for any events.
 
 mod common;
 
@@ -10,7 +9,7 @@ use chronodisk_trace::block::{Format, ReadCounts, TraceReader};
 use common::sample;
 use proptest::prelude::*;
 
-/// The bits of an operation as the kernel has them, and whether it has a range.
+/// The kernel's bits of an operation, and whether it has a range.
 const KINDS: [(u32, bool); 12] = [
     (READ, true),
     (READ | SYNC, true),
@@ -38,7 +37,7 @@ const AHEAD: u32 = 1 << 27;
 const DISCARD: u32 = 1 << 29;
 const FUA: u32 = 1 << 31;
 
-/// An event: its operation, kind, place, and time after the event before.
+/// An event: operation, kind, address, and time since the previous event.
 type Event = (usize, usize, u32, u64);
 
 fn bytes_of(events: &[Event]) -> Vec<u8> {
@@ -72,7 +71,7 @@ fn read(format: Format, bytes: &[u8], is_queued: bool) -> Result<(Vec<RequestRec
     }
 }
 
-/// The records with instants that count from the first event.
+/// The records with instants relative to the first event.
 fn since(records: &[RequestRecord], begin: Nanos) -> Vec<RequestRecord> {
     let shifted = |at: Nanos| if at == Nanos::MAX { at } else { at - begin };
     let record = |record: &RequestRecord| RequestRecord {
@@ -150,7 +149,7 @@ fn a_device_without_issues_is_named_and_counted() {
     reader.read(queued.as_bytes(), &mut records).unwrap();
     let error = reader.finish(&mut records).unwrap_err().to_string();
     assert!(error.contains("1 were queued (Q)") && error.contains("--event Q"), "{error}");
-    // Beside a disk with a driver.
+    // Events of another disk, which has a driver, precede them.
     let disk = "  8,0    0        1     0.000000000   700  Q   W 8 + 8 [x]\n  \
         8,0    0        2     0.000001000   700  D   W 8 + 8 [x]\n";
     let (records, counts) = read(Format::Blkparse, format!("{queued}{disk}").as_bytes(), false).unwrap();
@@ -173,7 +172,8 @@ fn names_of_columns_are_passed_over() {
         let with_heading = format!("{heading}\n{rest}");
         assert_eq!(Format::detect(with_heading.as_bytes()), Some(format), "{file}");
         assert_eq!(read(format, with_heading.as_bytes(), false).unwrap().0, expected, "{file}");
-        // Only before the requests, and only once, but for formats whose files have it by definition.
+        // A heading is accepted only before the requests and only once, except in formats whose files have it by
+        // definition.
         let twice = format!("{heading}\n{heading}\n{rest}");
         let is_own = matches!(format, Format::Systor17 | Format::Alibaba);
         assert_eq!(read(format, twice.as_bytes(), false).is_err(), !is_own, "{file}");

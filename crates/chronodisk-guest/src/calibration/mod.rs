@@ -1,9 +1,9 @@
-//! Calibration: what the guest's work must count so that it takes as long as natively.
+//! Calibration: charges for the guest's work, so that it takes as long as natively.
 //!
-//! Small programs, each of which does one thing often, run natively and in a guest. Natively their CPU time is taken;
-//! in the guest that of their own code, and that of its kernel by kind of work ([`Work`]). From both follow the
-//! [`KernelCosts`], which are kept for this processor and these kernels. CPU time is nearly the same on a busy machine
-//! as on an idle one; what shared caches still do to it makes it longer, so of several runs the shortest counts.
+//! Small programs, each with a single repeated operation, run natively and in a guest. Natively their CPU time is
+//! measured; in the guest, the CPU time of their own code and that of the guest's kernel by kind of work ([`Work`]).
+//! The [`KernelCosts`] follow from both, and are stored for this processor and these kernels. A busy machine hardly
+//! affects CPU time. Shared caches can only lengthen it, so the shortest of several runs counts.
 
 mod fit;
 mod native;
@@ -28,10 +28,10 @@ use crate::outcome::Doing;
 use crate::spec::Stage;
 use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
-/// Version of the file.
+/// Version of the file's schema.
 pub const SCHEMA: &str = "chronodisk.calibration/6";
 
-/// The result, and its machine.
+/// A calibration and its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// [`SCHEMA`].
@@ -40,44 +40,44 @@ pub struct Calibration {
     pub machine: Machine,
     /// The costs.
     pub costs: KernelCosts,
-    /// Their measurements.
+    /// The measurements behind the costs.
     pub probes: Vec<Measured>,
-    /// Largest relative difference between the costs of one half of the runs and those of the other, 0 if they are
-    /// equal. `None` for one run of each probe, and for results without it.
+    /// Largest relative difference between the costs from one half of the runs and from the other; 0 if they are equal.
+    /// `None` for one run of each probe, and for older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halves_differ: Option<f64>,
 }
 
-/// Properties of a machine that the costs depend on.
+/// The machine's properties that affect the costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Model of the host's processor, as it calls itself.
+    /// Model name of the host's processor.
     pub processor: String,
     /// Release of the host's kernel.
     pub host_kernel: String,
-    /// This program's version, whose clock does the counting.
+    /// Version of this program, whose clock charges the costs.
     pub version: String,
 }
 
-/// Measurements of a probe.
+/// Measurements of one probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Of the probe.
+    /// Name of the probe.
     pub name: String,
-    /// CPU time natively, in nanoseconds.
+    /// Native CPU time, in nanoseconds.
     pub native_nanos: f64,
     /// CPU time of its own code in the guest, in nanoseconds, without the cost of stops.
     pub guest_user_nanos: f64,
-    /// Its reads of the time stamp counter, which are emulated.
+    /// Number of its reads of the time stamp counter, which are emulated.
     pub guest_tsc_reads: u64,
-    /// Its page faults among the first of an address space.
+    /// Number of its page faults among the first of an address space.
     pub guest_new_faults: u64,
-    /// The kernel's work for it, in the order of [`Work::ALL`].
+    /// The guest kernel's work for it, in the order of [`Work::ALL`].
     pub guest_worked: [Worked; Work::COUNT],
 }
 
 impl Measured {
-    /// Its charge in a guest with these costs, in nanoseconds.
+    /// The probe's charged time in a guest with these costs, in nanoseconds.
     #[must_use]
     pub fn charged_nanos(&self, costs: &KernelCosts) -> f64 {
         fit::charged(self, costs)
@@ -85,7 +85,7 @@ impl Measured {
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// The machine on which this process runs.
     #[must_use]
     pub fn this() -> Self {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -98,8 +98,8 @@ impl Machine {
     }
 }
 
-/// Where it is kept: the file that the environment names ([`FILE_VARIABLE`]), else in the user's cache; `None` without
-/// a home.
+/// Path of the calibration: the file named by [`FILE_VARIABLE`], otherwise a file in the user's cache; `None` without a
+/// home.
 #[must_use]
 pub fn file() -> Option<PathBuf> {
     match std::env::var_os(FILE_VARIABLE) {
@@ -108,10 +108,10 @@ pub fn file() -> Option<PathBuf> {
     }
 }
 
-/// Names another file.
+/// Environment variable with the path of a calibration.
 pub const FILE_VARIABLE: &str = "CHRONODISK_CALIBRATION";
 
-/// The saved calibration of this machine, if it is there and readable.
+/// The saved calibration of this machine; `None` if there is none or it is unreadable.
 #[must_use]
 pub fn kept() -> Option<Calibration> {
     let text = fs::read_to_string(file()?).ok()?;
@@ -119,10 +119,10 @@ pub fn kept() -> Option<Calibration> {
     (calibration.schema == SCHEMA && calibration.machine == Machine::this()).then_some(calibration)
 }
 
-/// Saves it for later runs, completely or not at all.
+/// Saves a calibration for later runs, completely or not at all.
 ///
 /// # Errors
-/// The errors of the host, and a missing home.
+/// The host's errors, and a missing home.
 pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
     let path =
         file().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
@@ -136,11 +136,11 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
 
 /// Runs all probes `reps` times natively and in a guest, and computes the costs.
 ///
-/// `options` describe the guest; its time and its command are the calibration's. `on_probe` is called with the next
-/// probe.
+/// `options` describe the guest; its clock and its command are set by the calibration. `on_probe` is called with each
+/// probe before it runs.
 ///
 /// # Errors
-/// Those of a run, and of starting a program.
+/// Errors of a run, and of starting a program.
 pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)) -> Result<Calibration, RunError> {
     let executable = &options.executable;
     let words = |probe: &Probe| {
@@ -155,7 +155,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             let mut command = Command::new(executable);
             command.args(probes::words(probe));
             let native = native_run(&mut command, Processors::One)?.cpu();
-            // Only the cost of stops is subtracted, so that the rest is visible.
+            // Only the cost of stops is subtracted, so that all other work is measured.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
             let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
@@ -182,26 +182,26 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
     Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured, halves_differ })
 }
 
-/// A system call without work, natively.
+/// Native time of a system call without work.
 fn empty_call_nanos(measured: &[Measured]) -> f64 {
     let calls = PROBES.iter().zip(measured).find(|(probe, _)| probe.name == "empty-call");
     calls.map_or(0.0, |(probe, call)| call.native_nanos / f64::from(probe.times))
 }
 
-/// Prices of requests on this host; the built-in ones where it has no direct reads.
+/// Prices of requests on this host; the built-in ones if the host has no direct reads.
 fn request_costs(empty_call_nanos: f64, reps: u32) -> Result<RequestCosts, RunError> {
     let folder = cache_folder().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let times = requests::measure(&folder, reps).doing("reading a file directly")?;
     Ok(times.map_or_else(RequestCosts::default, |times| requests::prices(times, empty_call_nanos)))
 }
 
-/// Measurements of each probe from some of its runs, by their numbers.
+/// Measurements of each probe from the runs whose numbers `takes` selects.
 fn measured_by(nothing: &[Measured], probes: &[Vec<Measured>], takes: impl Fn(usize) -> bool) -> Vec<Measured> {
     let nothing = shortest(nothing, &takes);
     probes.iter().map(|runs| less(shortest(runs, &takes), &nothing)).collect()
 }
 
-/// The shortest of some runs, natively and in the guest.
+/// The shortest of the selected runs, natively and in the guest.
 fn shortest(runs: &[Measured], takes: impl Fn(usize) -> bool) -> Measured {
     let some = || runs.iter().enumerate().filter(|(index, _)| takes(*index)).map(|(_, run)| run);
     let native_nanos = some().map(|run| run.native_nanos).fold(f64::INFINITY, f64::min);
@@ -225,7 +225,7 @@ fn cpu_nanos(measured: &Measured) -> f64 {
     measured.guest_user_nanos + measured.guest_worked.iter().map(|worked| worked.cpu_nanos as f64).sum::<f64>()
 }
 
-/// Measurements of the probe without its begin and end.
+/// A probe's measurements without those of starting and ending a program.
 fn less(probe: Measured, nothing: &Measured) -> Measured {
     Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),
@@ -237,7 +237,7 @@ fn less(probe: Measured, nothing: &Measured) -> Measured {
     }
 }
 
-/// How long the command of a run took in the guest's time.
+/// Duration of a run's command in the guest's time.
 #[must_use]
 pub fn run_time(outcome: &RunOutcome) -> Nanos {
     outcome.command.1.saturating_sub(outcome.command.0)

@@ -1,7 +1,7 @@
-//! The launcher hears of the calls that a guest is refused, counts them, and answers them.
+//! Receives the system calls that a guest is refused, counts them, and answers them.
 //!
-//! A thread waits for them, so that none of the launcher's work waits for a guest or the other way round. Calls that
-//! are allowed never come here. If the launcher is gone, the kernel answers with `ENOSYS`.
+//! A thread waits for them, so that neither the launcher nor a guest waits for the other. Allowed calls never come
+//! here. If the launcher is gone, the kernel answers with `ENOSYS`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,27 +18,27 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::filter::AUDIT_ARCH_X86_64;
 use crate::recording::names;
 
-/// After so many refused calls the launcher listens no more, and the kernel answers the guest.
+/// After this number of refused calls, the launcher stops listening, and the kernel answers the guest.
 const HEARD_MAX: u64 = 100_000;
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// Listens for refused calls until it is dropped.
+/// Receives refused calls until it is dropped.
 pub(crate) struct Refusals {
     counts: Counts,
-    /// The thread ends with it.
+    /// Closing this pipe ends the thread.
     alive: Option<io::PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Refusals {
-    /// Takes over the listener of the process that begins with `kernel`'s number, which sent it through the other end
-    /// of `from`; `None` if that could not make one.
+    /// Takes over the listener of the process that begins with `kernel`'s number. That process has sent it through the
+    /// other end of `from`. `None` if it could not make one.
     pub fn listen(from: &UnixStream, kernel: u32) -> io::Result<Option<Self>> {
         Self::listen_to(from, kernel, HEARD_MAX)
     }
 
-    /// The same for at most so many calls.
+    /// As [`Refusals::listen`], for at most `heard_max` calls.
     pub(super) fn listen_to(from: &UnixStream, kernel: u32, heard_max: u64) -> io::Result<Option<Self>> {
         let Some(listener) = receive(from)? else { return Ok(None) };
         let counts = Counts::default();
@@ -50,7 +50,7 @@ impl Refusals {
         Ok(Some(Refusals { counts, alive: Some(alive), thread: Some(thread) }))
     }
 
-    /// How often each call was refused, by name.
+    /// Number of refusals of each call, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Drop for Refusals {
     }
 }
 
-/// Sends a descriptor. Allocates nothing, for use between fork and exec.
+/// Sends a descriptor. Allocates no memory, for use between fork and exec.
 pub(super) fn send(socket: RawFd, sent: RawFd) -> io::Result<()> {
     #[repr(C)]
     struct Control {
@@ -106,13 +106,13 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 
 struct Listener {
     listener: OwnedFd,
-    /// The guest's kernel leads a session, from which its processes can't part.
+    /// Id of the session led by the guest's kernel, which its processes can't leave.
     session: u32,
     counts: Counts,
     heard_max: u64,
 }
 
-/// The kernel's structures, which may be longer than those that this was compiled with.
+/// A kernel structure, with room for versions longer than the one known here.
 #[repr(C, align(8))]
 union Room<T: Copy> {
     known: T,
@@ -132,13 +132,13 @@ impl Listener {
             if call.contains(PollFlags::IN) {
                 heard += u64::from(self.answer());
             } else if !end.is_empty() || !call.is_empty() {
-                // The launcher is done, or no filtered process remains.
+                // The launcher is done, or no filtered process is left.
                 return;
             }
         }
     }
 
-    /// Answers one call; whether it was refused.
+    /// Answers one call. Returns whether it was refused.
     fn answer(&self) -> bool {
         // SAFETY: zeros are a valid notification, and the kernel asks for zeros.
         let mut asked: Room<libc::seccomp_notif> = unsafe { std::mem::zeroed() };
@@ -167,8 +167,8 @@ impl Listener {
         refused
     }
 
-    /// Sends the signal of a call if it goes to a process of the guest, on a host that does not keep a guest's signals
-    /// from others by itself. Every other call is refused.
+    /// Sends the signal of a call to a process of the guest, on hosts that can't restrict a guest's signals to its own
+    /// processes. Refuses every other call.
     fn judge(&self, asked: &libc::seccomp_notif) -> Verdict {
         let call = &asked.data;
         let signal = match libc::c_long::from(call.nr) {
@@ -177,15 +177,15 @@ impl Listener {
             libc::SYS_tgkill => call.args[2],
             _ => return Verdict::Refused,
         };
-        // Neither to groups nor to all processes.
+        // Signals to groups or to all processes are refused.
         let Some(pid) = Some(call.args[0] as i32).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
             return Verdict::Refused;
         };
-        // One that signals itself must get the signal in the call, and lives as long as the call does.
+        // A process that signals itself must get the signal during the call, and lives as long as the call.
         if fs::exists(format!("/proc/{}/task/{}", pid.as_raw_pid(), asked.pid)).unwrap_or(false) {
             return Verdict::GoesOn;
         }
-        // What is held can't become another process's number, so whoever is of the session then is the one held.
+        // A held process id is not reused, so the session checked next is that of the held process.
         let held = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(held) => held,
             Err(rustix::io::Errno::SRCH) => return Verdict::Done(libc::ESRCH),
@@ -202,26 +202,27 @@ impl Listener {
     }
 }
 
-/// The launcher's answer to a call.
+/// Verdict on a call, and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Refused,
-    /// The launcher has made it, with this error or 0.
+    /// The launcher made the call, with this error or 0.
     Done(libc::c_int),
-    /// The guest makes it.
+    /// The guest may make the call.
     GoesOn,
 }
 
-/// proc_pid_stat(5): the name may have anything in it, and is followed by state, parent, group and session.
+/// The session of a process, from proc_pid_stat(5): the name may contain any bytes, and is followed by state, parent,
+/// group and session.
 fn session_of(pid: Pid) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// The bit of the numbers of x32 (`asm/unistd.h`).
+/// Bit in the call numbers of x32 (`asm/unistd.h`).
 const X32: usize = 0x4000_0000;
 
-/// The call's name as a result has it.
+/// The call's name in results.
 fn name_of(call: &libc::seccomp_data) -> String {
     let number = call.nr as u32 as usize;
     let name = |number| names::name(number).map_or_else(|| format!("call {number}"), str::to_owned);

@@ -1,4 +1,4 @@
-//! Confined programs: a shell, and a hostile kernel under each of the host's means.
+//! Confined programs: a shell, and a hostile kernel under each of the host's means of confinement.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ mod victims;
 
 use victims::{NOBODY, Victims};
 
-/// Whether a confined shell succeeds with a script on a file of ours.
+/// Whether a script succeeds in a confined shell on one of our files.
 fn confined(script: &str, file: &std::path::Path, landlock: u32) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
@@ -68,8 +68,8 @@ fn a_child_of_root_has_no_capability_but_to_read() {
     }
 }
 
-/// Lets the hostile kernel of this user attack under this version of Landlock. Returns how its attempts ended, and
-/// the refused calls.
+/// Runs the hostile kernel's attacks on this user's `victims` under this version of Landlock. Returns the results of
+/// its attempts, and the refused calls.
 fn attack(
     victims: &Victims,
     user: u32,
@@ -81,7 +81,7 @@ fn attack(
         command.uid(user).gid(user);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    // As the launcher shares its page with a kernel.
+    // The launcher shares such a page with a kernel.
     let page = rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
     let kept = page.try_clone().unwrap();
@@ -100,7 +100,7 @@ fn attack(
     Some((victims::attempts(&said), refusals.map(|refusals| refusals.counts()).unwrap_or_default()))
 }
 
-/// Has another process listen to its calls, as a container's runtime may.
+/// Lets another process listen to the command's calls, as a container's runtime may.
 fn listen_before(command: &mut Command) {
     let mut everything = Program::new(&[], filter::Action::Allow).unwrap();
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
@@ -116,13 +116,13 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Each user as whom a kernel can be tried, with each version of Landlock: this one, and nobody if this is root.
+/// Users and versions of Landlock for running a kernel: this user, and the unprivileged one if this is root.
 fn users_and_landlocks() -> impl Iterator<Item = (u32, u32)> {
     let users = if own_user() == 0 { vec![0, NOBODY] } else { vec![own_user()] };
     users.into_iter().flat_map(|user| landlocks().into_iter().map(move |landlock| (user, landlock)))
 }
 
-/// Versions of Landlock with different restrictions: none, Debian 12's, one before signals, this host's.
+/// Versions of Landlock with different restrictions: none, Debian 12's, the last one without signals, this host's.
 fn landlocks() -> Vec<u32> {
     let mut versions = vec![0, 2, SIGNALS_SINCE - 1, u32::MAX];
     versions.iter_mut().for_each(|version| *version = landlock_version().min(*version));

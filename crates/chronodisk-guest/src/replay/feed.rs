@@ -1,7 +1,7 @@
-//! The feed of a replayer: a file of the launcher's that the guest's clock hands over in parts.
+//! The feed of a replayer: a file of the launcher that the guest's clock passes on in parts.
 //!
-//! It begins with a header, the report that the replayer leaves, and an index of tasks; each task's steps follow. All
-//! of it is 64-bit words, as the processor has them. Strings end with NUL and are filled up to whole words.
+//! It begins with a header, room for the replayer's report, and an index of tasks; each task's steps follow. All parts
+//! consist of 64-bit words in the processor's byte order. Strings end with NUL and are padded to whole words.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,22 +13,22 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::player::{DIFFERENCES_MAX, Difference, Report};
 use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
 
-/// "feed" and the version of its form.
+/// "feed" and the version of its format.
 pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0003;
 /// Words of the header: magic, numbers of tasks, of mappings and of slots.
 pub(super) const HEADER_WORDS: usize = 4;
-/// Where the index begins.
+/// Offset of the index.
 pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
 /// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
 pub(super) const INDEX_WORDS: usize = 3;
-/// A task that the replayer makes by itself.
+/// Flag of a task that the replayer starts by itself.
 pub(super) const FIRST: u64 = 1 << 32;
 /// Bytes before the steps in a part: its size.
 pub(super) const PART_HEADER_BYTES: usize = 8;
-/// Most waits of one step; more are steps before it.
+/// Most waits of one step; further waits are in additional steps before it.
 const WAITS_MAX: usize = 256;
 /// A shorter CPU time before a call is added to the next step's, since each charge costs the host as much as a call.
-/// Calls come earlier by less than this, and the errors do not add up.
+/// Calls are early by less than this, and the errors do not add up.
 const CHARGE_MIN_NANOS: u64 = 2_000;
 
 /// Words of a step's head: kind, whether it signals, number of waits, number of words.
@@ -43,7 +43,7 @@ pub(super) mod head {
 /// Kinds of steps.
 pub(super) mod kind {
     pub const NOTHING: u64 = 0;
-    /// Number and kind of expectation; the expectation; kinds of arguments; six arguments; strings.
+    /// Call number and kind of expectation; the expectation; kinds of arguments; six arguments; strings.
     pub const CALL: u64 = 1;
     /// Whether sockets; both slots.
     pub const PIPE: u64 = 2;
@@ -60,13 +60,13 @@ pub(super) mod kind {
     pub const TOUCH: u64 = 8;
     /// Mapping; slot; offset; bytes; protection; flags.
     pub const MAP: u64 = 9;
-    /// Mapping; offset; whether it is written to.
+    /// Mapping; offset; whether the access is a write.
     pub const FAULT: u64 = 10;
     /// Mapping; offset; bytes; flags.
     pub const FLUSH: u64 = 11;
     /// Mapping; bytes.
     pub const UNMAP: u64 = 12;
-    /// Nanoseconds. The step's waits are polled.
+    /// Nanoseconds. The step polls for its waits.
     pub const POLL: u64 = 13;
     /// Mapping; offset; bytes; advice.
     pub const ADVISE: u64 = 14;
@@ -82,30 +82,31 @@ pub(super) mod expectation {
 /// Kinds of arguments, four bits each.
 pub(super) mod argument {
     pub const NUMBER: u64 = 0;
-    /// The argument is an offset in bytes from the beginning of the step.
+    /// The argument is an offset in bytes from the beginning of the step, to a string.
     pub const PATH: u64 = 1;
     pub const SCRATCH: u64 = 2;
     pub const DATA: u64 = 3;
     /// The argument is a slot.
     pub const DESCRIPTOR: u64 = 4;
-    /// As a path, but its first word is the slot of the descriptor at which it begins.
+    /// As a path, but its first word is the slot of the descriptor where the path begins.
     pub const DESCRIPTOR_PATH: u64 = 5;
-    /// As a path, but of words. The first says which of the others is a descriptor, the second its slot.
+    /// As a path, but consisting of words. The first gives the index of the word that is a descriptor, the second the
+    /// descriptor's slot.
     pub const WORDS: u64 = 6;
 }
 
-/// How recorded CPU time becomes the guest's.
+/// Conversion of recorded CPU time into the guest's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThinkTime {
-    /// Recorded time is divided by this.
+    /// Divisor of recorded times.
     pub speed: f64,
-    /// Whether the kernel's part counts for calls that are made again, too, since the guest's own kernel takes no time.
+    /// Whether the kernel's time counts for replayed calls, too, because the guest's own kernel takes no time.
     pub with_kernel: bool,
 }
 
 impl ThinkTime {
     fn of(self, step: &Step) -> u64 {
-        // The guest's kernel does nothing for a call that is not made again, such as the execution of a program.
+        // The guest's kernel does no work for a call that is not replayed, such as the execution of a program.
         let is_left_out = step.action == Action::Nothing && step.waits.is_empty();
         let with_kernel = self.with_kernel || is_left_out;
         let recorded = if with_kernel { step.think.saturating_add(step.kernel) } else { step.think };
@@ -113,7 +114,7 @@ impl ThinkTime {
     }
 }
 
-/// Writes the feed of a plan to memory without a name.
+/// Writes the feed of a plan to an unnamed file in memory.
 pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
     let mut file = File::from(memfd_create("chronodisk-feed", MemfdFlags::CLOEXEC)?);
     let steps_at = INDEX_OFFSET + plan.tasks.len() * INDEX_WORDS * 8;
@@ -142,7 +143,7 @@ fn encode_task(steps: &[Step], think: ThinkTime) -> Vec<u64> {
     let (mut words, mut owed_nanos) = (Vec::new(), 0u64);
     for (at, step) in steps.iter().enumerate() {
         owed_nanos = owed_nanos.saturating_add(think.of(step));
-        // A step that other tasks or a sleep wait for is not delayed.
+        // A step must not be delayed if other tasks or a sleep wait for it.
         let can_be_late = matches!(step.action, Action::Call { .. }) && step.waits.is_empty() && !step.signals;
         let is_put_off = owed_nanos < CHARGE_MIN_NANOS && can_be_late && at + 1 < steps.len();
         encode(step, if is_put_off { 0 } else { std::mem::take(&mut owed_nanos) }, &mut words);
@@ -271,7 +272,7 @@ fn encode_call(number: u32, arguments: &[Argument; 6], expected: Expected, begin
     }
 }
 
-/// A path with its NUL byte, filled up to whole words.
+/// A path with its NUL byte, padded to whole words.
 fn encode_text(path: &[u8], words: &mut Vec<u64>) {
     let mut bytes = path.to_vec();
     bytes.push(0);
@@ -279,29 +280,29 @@ fn encode_text(path: &[u8], words: &mut Vec<u64>) {
     words.extend(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))));
 }
 
-/// None of the words is a descriptor.
+/// Marks that no word is a descriptor.
 pub(super) const NO_WORD: u64 = u64::MAX;
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayOutcome {
-    /// System calls that were made again.
+    /// Replayed system calls.
     pub calls_made: u64,
-    /// Of these, with another outcome than the recorded one.
+    /// Replayed calls with another outcome than recorded.
     pub differed: u64,
-    /// Tasks whose recorded id was taken.
+    /// Tasks that could not get their recorded id.
     pub ids_taken: u64,
-    /// Waits for other tasks that were given up.
+    /// Abandoned waits for other tasks.
     pub waits_abandoned: u64,
     /// Whether all tasks ended.
     pub is_whole: bool,
-    /// The guest's time-stamp counter just before the first task. Earlier work is the replayer's own.
+    /// The guest's time stamp counter just before the first task. Earlier work is the replayer's own.
     pub began_ticks: u64,
-    /// Most resident memory of the replayer, if its kernel said so.
+    /// Most resident memory of the replayer, if its kernel reported it.
     pub memory_bytes: Option<u64>,
-    /// Most tasks that were there at once.
+    /// Most simultaneous tasks.
     pub tasks_at_once: u64,
-    /// The first calls with a different result: indices of records, with their results now.
+    /// The first calls with a different result: index of the record, and the new result.
     pub differences: Vec<(usize, i64)>,
 }
 
@@ -332,7 +333,7 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
     })
 }
 
-/// Bounds of a sleep that a waiting task takes at most before it gives up.
+/// Longest time that a task waits for others before it gives up.
 pub(super) const PATIENCE: Nanos = Nanos::from_nanos(600 * 1_000_000_000);
 
 #[cfg(test)]
@@ -361,7 +362,7 @@ mod tests {
 
     #[test]
     fn little_cpu_time_is_charged_together_and_none_is_lost() {
-        // Twice as long at half the speed.
+        // Twice as long, at half the speed.
         let steps: Vec<Step> = [300, 300, 300, 300, 5_000, 0, 400].map(call).into();
         assert_eq!(charges(&steps), [0, 0, 0, 2_400, 10_000, 0, 800], "the last step has what is left");
     }

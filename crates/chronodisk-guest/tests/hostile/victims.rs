@@ -10,10 +10,10 @@ use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
-/// The user that is nobody on Debian.
+/// Debian's user without any files or privileges.
 pub const NOBODY: u32 = 65534;
 
-/// A process, System V objects, a POSIX queue, a file and sockets of the user who runs the kernel.
+/// A process, System V objects, a POSIX queue, a file and sockets of the user of the kernel.
 pub struct Victims {
     pub folder: TempDir,
     process: Child,
@@ -25,7 +25,7 @@ pub struct Victims {
 }
 
 impl Victims {
-    /// The victims of `user`, who may be another user if we are root.
+    /// The victims of `user`, which may be another user if this is root.
     pub fn of(user: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -83,7 +83,7 @@ impl Victims {
         }
     }
 
-    /// Panics unless they are as they were.
+    /// Panics unless they are unchanged.
     pub fn assert_unharmed(&mut self) {
         assert_eq!(self.process.try_wait().unwrap(), None, "the process ended");
         let pid = self.process.id();
@@ -107,7 +107,7 @@ impl Victims {
             .collect();
         found.sort();
         assert_eq!(found, names);
-        // SAFETY: the structures are written by the calls, and the memory is unmapped before it is looked at no more.
+        // SAFETY: the calls write the structures, and the memory is not used after it is unmapped.
         unsafe {
             let memory = libc::shmat(self.shared_memory, std::ptr::null(), libc::SHM_RDONLY);
             assert_ne!(memory as isize, -1, "the shared memory is gone");
@@ -140,10 +140,10 @@ impl Drop for Victims {
     }
 }
 
-/// The errors by attempt, 0 for one that succeeded, as the hostile kernel says them.
+/// The error of each attempt, as printed by the hostile kernel; 0 for success.
 ///
 /// # Panics
-/// If it did not come to its end.
+/// If the kernel did not run to its end.
 pub fn attempts(said: &str) -> BTreeMap<String, i32> {
     let of_line = |line: &str| {
         let mut words = line.split_once("attempt ")?.1.split(' ');
@@ -153,7 +153,7 @@ pub fn attempts(said: &str) -> BTreeMap<String, i32> {
     said.lines().filter_map(of_line).collect()
 }
 
-/// Attempts that came through: the host's kernel did them, or would have done with other arguments.
+/// Attempts that were not refused: the host's kernel executed them, or would have with other arguments.
 pub fn not_refused(attempts: &BTreeMap<String, i32>) -> Vec<&str> {
     let refusals = [libc::EPERM, libc::EACCES, libc::ENOSYS];
     let reached = attempts.iter().filter(|(name, error)| !name.starts_with("allowed") && !refusals.contains(error));

@@ -1,15 +1,15 @@
 //! DiskSim 4.0's layout of its newest drives (`dm_layout_g4`: Cheetah 15K.5, Maxtor 146 GB and 300 GB).
 //!
-//! `TP` lists patterns of tracks (first and last sector, sectors per track). `IDX` lists indices, the last of which is
-//! the root. Each entry of an index says at which block, cylinder and angle it begins, how many blocks, cylinders and
-//! turns one instance of its child covers, how many blocks and cylinders all instances cover (negative for cylinders
-//! that descend), and what the child is: a track pattern with a head, or another index. Fields were read in the
+//! `TP` lists patterns of tracks (first and last sector, sectors per track). `IDX` lists indices; the last one is the
+//! root. Each entry of an index gives the block, cylinder and angle at which it begins, the blocks, cylinders and turns
+//! covered by one instance of its child, the blocks and cylinders covered by all instances (negative for descending
+//! cylinders), and the child: a track pattern with a head, or another index. The meaning of the fields is from the
 //! loader of DiskSim 4.0 (`layout_g4_tools.c`).
 //!
 //! Drives lay out bands of cylinders surface by surface, and each head may have its own number of sectors. A profile
-//! has zones of whole cylinders: each band becomes a zone with the mean of its heads, and the angle between successive
-//! tracks is that of the file. So capacity, rates by address and sequential rates stay. The cylinder of a block is off
-//! by up to a band.
+//! has zones of whole cylinders. So each band becomes a zone with the mean of its heads, and the angle between
+//! successive tracks is that of the file. Capacity, rates by address and sequential rates are preserved. The cylinder
+//! of a block is off by up to a band.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ use chronodisk_device::disk::{GeometryParameters, Millionths, SkewUnit, Sparing,
 use super::reader::Reader;
 use super::syntax::{Data, Value};
 
-/// Decimals of an angle in turns.
+/// Decimal digits of an angle in turns.
 const MILLIONTHS: u32 = 6;
 const TURN: i64 = 1_000_000;
-/// How deep indices may be nested.
+/// Deepest nesting of indices.
 const DEPTH_MAX: usize = 16;
 /// Most tracks of a drive.
 const TRACKS_MAX: u64 = 1 << 22;
-/// Fields of an entry before its child.
+/// Number of fields of an entry before its child.
 const FIELDS: usize = 8;
 const BLOCKS_MAX: i64 = 1 << 48;
 
@@ -59,10 +59,10 @@ struct Entry {
 struct Found {
     /// Blocks by cylinder.
     cylinders: BTreeMap<u32, u64>,
-    /// How often successive tracks are so far apart, in thousandths of a turn.
+    /// Number of successive tracks by the angle between them, in thousandths of a turn.
     skews: BTreeMap<i64, u64>,
     last_angle: Option<i64>,
-    /// Tracks, and instances of indices.
+    /// Tracks and instances of indices visited.
     visited: u64,
     blocks: u64,
 }
@@ -208,7 +208,7 @@ fn entries<'a>(
 }
 
 impl Found {
-    /// Goes through the tracks of an index that begins at a cylinder and an angle, in order of their blocks.
+    /// Visits the tracks of an index that begins at a cylinder and an angle, in order of their blocks.
     fn walk(
         &mut self,
         patterns: &[Pattern],
@@ -271,7 +271,7 @@ impl Found {
     }
 }
 
-/// Cylinders that follow each other with as many blocks, as zones.
+/// Zones of consecutive cylinders with equal numbers of blocks.
 fn zones(cylinders: &BTreeMap<u32, u64>, surfaces: u32) -> Vec<ZoneParameters> {
     let mut zones: Vec<ZoneParameters> = Vec::new();
     for (&cylinder, &blocks) in cylinders {

@@ -1,11 +1,11 @@
 //! Records the system calls of a program on this host, with ptrace and a filter.
 //!
 //! A seccomp filter stops the program and all its children at the recorded calls only. The recorder then reads the
-//! call, its paths and the task's CPU time, and appends them to a journal, which survives the end of the recorder for
-//! any cause. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a trace of it.
+//! call, its paths and the task's CPU time, and appends them to a journal. The journal survives any end of the
+//! recorder. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a trace of it.
 //!
-//! It does not see page faults, programs of another architecture, and I/O through memory shared with the kernel
-//! (`io_uring`). A program that traces others itself can't be recorded.
+//! Not recorded: page faults, programs of another architecture, and I/O through memory shared with the kernel
+//! (`io_uring`). A program that traces other processes can't be recorded.
 
 mod cost;
 mod cpu;
@@ -26,70 +26,70 @@ use chronodisk_engine::ending::EndRequests;
 
 use crate::error::NativeError;
 
-/// What to record, and where.
+/// Options of a recording.
 #[derive(Clone, Copy)]
 pub struct Recording<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
-    /// Where the file system of the device is mounted: an absolute path in shortest form.
+    /// Mount point of the device's file system: an absolute path in shortest form.
     pub mount: Option<&'a str>,
     /// The journal, which must not exist yet.
     pub journal: &'a Path,
     /// Whether the program's standard output is this process's standard error.
     pub stdout_to_stderr: bool,
-    /// Requests to end, which go to the program first.
+    /// Requests to end, which are passed to the program first.
     pub requests: &'a dyn EndRequests,
 }
 
 /// Result of a recording.
 #[derive(Debug)]
 pub enum Recorded {
-    /// There is no such program, or it can't be run; a shell has this exit status for it. There is no journal.
+    /// The program does not exist or can't be run; a shell has this exit status for it. No journal was made.
     Refused {
         /// 126 or 127.
         status: u8,
-        /// Why.
+        /// The host's error.
         reason: io::Error,
     },
-    /// All of its tasks have ended.
+    /// All of the program's tasks have ended.
     Ended(RecordingSummary),
 }
 
 /// Properties of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordingSummary {
-    /// The program's exit status as a shell has it: 128 and the signal's number if one ended it.
+    /// The program's exit status, as in a shell: 128 plus the signal's number if a signal ended it.
     pub status: u8,
     /// Calls at which a task was stopped.
     pub calls: u64,
-    /// Elapsed time that such a stop cost, measured before.
+    /// Elapsed time of such a stop, measured before the program.
     pub cost_per_call: Duration,
     /// From the start of the program to the end of its last task.
     pub elapsed: Duration,
 }
 
 impl RecordingSummary {
-    /// How many times as long the program took as it would have without stops, by the measured cost. At least 1.
-    /// Without stops it would have needed at least `own_time`: its CPU time, shared by the processors.
+    /// The factor by which recording slowed the program down, according to the measured cost of stops. At least 1.
+    /// Without stops the program would have needed at least `own_time`: its CPU time, divided by the processors.
     #[must_use]
     pub fn slow_down(&self, own_time: Duration) -> f64 {
         let elapsed = self.elapsed.as_secs_f64();
-        // Tasks that run at the same time on several processors share the cost, so it may be more than has elapsed.
+        // Tasks that run in parallel on several processors share the cost, so it may exceed the elapsed time.
         let stopped = self.cost_per_call.as_secs_f64() * self.calls as f64;
         let without = (elapsed - stopped).max(own_time.as_secs_f64()).max(elapsed / SLOW_DOWN_MAX);
         (elapsed / without.max(f64::MIN_POSITIVE)).max(1.0)
     }
 }
 
-/// More can't be told from less.
+/// Largest slow-down that can be computed from the measurements.
 const SLOW_DOWN_MAX: f64 = 100.0;
 
-/// Records a program until all tasks that descend from it have ended. `left_behind` is called once with the number of
-/// remaining tasks when the program itself has ended.
+/// Records a program until all its descendants have ended. `left_behind` is called once with the number of remaining
+/// tasks when the program itself has ended.
 ///
 /// # Errors
-/// If the host does not permit it, the program would have other privileges than without a recorder, or the journal
-/// can't be written; its content so far stays.
+/// If the host does not permit it, if the program would have other privileges than without a recorder, or if the
+/// journal can't be written; its content so far stays.
 pub fn record(recording: Recording<'_>, left_behind: &dyn Fn(usize)) -> Result<Recorded, NativeError> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(NativeError::HostLacks {
@@ -169,7 +169,7 @@ mod tests {
         near(of(100_000).slow_down(Duration::ZERO), 2.0);
         near(of(0).slow_down(Duration::ZERO), 1.0);
         near(of(u64::MAX).slow_down(Duration::ZERO), SLOW_DOWN_MAX);
-        // Two processors that computed for 1.6 s together were not there for 10 ms only.
+        // Two processors that computed for 1.6 s in total can't have done so in 10 ms.
         near(of(200_000).slow_down(Duration::from_millis(800)), 2.5);
         near(of(200_000).slow_down(Duration::from_secs(3)), 1.0);
     }

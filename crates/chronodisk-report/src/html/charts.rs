@@ -1,4 +1,4 @@
-//! Data of a report's charts, condensed so that its size does not grow with the run.
+//! Data of a report's charts, condensed to a size that does not grow with the run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use serde::Serialize;
 
 use crate::summary::bytes;
 
-/// How finely charts are divided; see [`Resolution::for_runs`].
+/// Resolution of charts; see [`Resolution::for_runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// Bins of the charts over time.
     pub time_bins: usize,
     /// Bins of the heat map over time and over addresses.
     pub heat_bins: (usize, usize),
-    /// Points of a distribution, without those of its tail.
+    /// Points of a distribution, besides those of its tail.
     pub quantiles: usize,
 }
 
 impl Resolution {
-    /// As fine as a report of so many runs can have it within its size.
+    /// The finest resolution at which a report of this number of runs stays within its size.
     #[must_use]
     pub fn for_runs(runs: usize) -> Self {
         match runs {
@@ -32,29 +32,31 @@ impl Resolution {
     }
 }
 
-/// The charts' data of one run. Distributions cover all repetitions; time series the first.
+/// Chart data of one run. Distributions cover all repetitions; time series cover the first one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunCharts {
-    /// By operation: service time in microseconds, and the share of requests in per cent that took no longer.
+    /// By operation: pairs of a service time in microseconds and the share of requests, in per cent, that took at most
+    /// as long.
     pub service_us: BTreeMap<&'static str, Vec<[f64; 2]>>,
-    /// Bytes between a request and the end of the one before it, and the share of requests with no more.
+    /// Pairs of a distance in bytes, from the end of one request to the beginning of the next, and the share of
+    /// requests with at most this distance.
     pub distance_bytes: Vec<[f64; 2]>,
     /// Time series.
     pub series: Series,
-    /// Which addresses were used when.
+    /// Requests by address and time.
     pub heat: Heat,
 }
 
-/// Figures of equal stretches of time.
+/// Figures of successive intervals of equal length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// Length of a stretch in seconds.
+    /// Length of an interval in seconds.
     pub bin_s: f64,
     /// Median service time in microseconds, by the request's arrival; `None` without requests.
     pub p50_us: Vec<Option<f64>>,
     /// 99th percentile of the service time.
     pub p99_us: Vec<Option<f64>>,
-    /// Outstanding requests, averaged over the stretch.
+    /// Outstanding requests, averaged over the interval.
     pub depth: Vec<f64>,
     /// 10⁶ bytes read per second.
     pub read_mb_s: Vec<f64>,
@@ -62,7 +64,7 @@ pub struct Series {
     pub write_mb_s: Vec<f64>,
 }
 
-/// Requests by time and address of the first device.
+/// Requests of the first device by time and address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Heat {
     /// Width of a cell in seconds.
@@ -73,25 +75,26 @@ pub struct Heat {
     pub first_byte: f64,
     /// Numbers of cells over time and over addresses.
     pub bins: [usize; 2],
-    /// Index over time, index over addresses, and requests; cells without requests are left out.
+    /// Triples of an index over time, an index over addresses, and the number of requests; cells without requests are
+    /// omitted.
     pub cells: Vec<[u64; 3]>,
 }
 
-/// Gathers a run's charts, repetition by repetition, in memory that does not grow with the run.
+/// Collects a run's charts, repetition by repetition, in memory that does not grow with the run.
 #[derive(Debug)]
 pub struct ChartsBuilder {
     resolution: Resolution,
     service: BTreeMap<&'static str, Values>,
     distances: Values,
-    /// Ends of the last requests of this repetition, by device.
+    /// End of the last request of this repetition on each device.
     ends: BTreeMap<u16, u64>,
     window: Range<Nanos>,
-    /// The charts over time, of the first repetition.
+    /// Charts over time, for the first repetition.
     first: Option<OverTime>,
     repetitions: u64,
 }
 
-/// The addresses that requests of the first device used in a window of time: bounds of the map of addresses.
+/// Range of the addresses used by requests of the first device in a window of time: bounds of the heat map.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddressRange {
     /// First sector and end.
@@ -99,7 +102,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Takes a request, if it arrived in the window.
+    /// Includes a request, if it arrived in the window.
     pub fn add(&mut self, record: &RequestRecord, window: &Range<Nanos>) {
         if record.device == 0 && record.op.moves_data() && window.contains(&record.arrival) {
             let (first, end) = (record.lba.0, record.lba.0.saturating_add(u64::from(record.sectors)));
@@ -109,7 +112,7 @@ impl AddressRange {
 }
 
 impl ChartsBuilder {
-    /// Nothing yet.
+    /// Charts without data.
     #[must_use]
     pub fn new(resolution: Resolution) -> Self {
         ChartsBuilder {
@@ -123,13 +126,13 @@ impl ChartsBuilder {
         }
     }
 
-    /// Whether the next repetition is the first, whose addresses [`begin`](Self::begin) needs.
+    /// Whether the next repetition is the first, for which [`begin`](Self::begin) needs the addresses.
     #[must_use]
     pub fn needs_addresses(&self) -> bool {
         self.repetitions == 0
     }
 
-    /// Begins a repetition; requests count that arrived in `window`.
+    /// Begins a repetition; only requests that arrived in `window` count.
     pub fn begin(&mut self, window: Range<Nanos>, addresses: AddressRange) {
         self.repetitions += 1;
         self.ends.clear();
@@ -139,7 +142,7 @@ impl ChartsBuilder {
         self.window = window;
     }
 
-    /// Takes the next record of the repetition, in order of arrival.
+    /// Adds the next record of the repetition, in order of arrival.
     pub fn record(&mut self, record: &RequestRecord) {
         let has_arrived = self.window.contains(&record.arrival);
         if let Some(first) = self.first.as_mut().filter(|_| self.repetitions == 1) {
@@ -155,7 +158,7 @@ impl ChartsBuilder {
         if record.op.moves_data() {
             let end = record.lba.0.saturating_add(u64::from(record.sectors));
             if let Some(before) = self.ends.insert(record.device, end) {
-                // A logarithm has no zero: sequential requests are at the width of a sector.
+                // The chart's scale is logarithmic and has no zero, so sequential requests count as one sector apart.
                 let distance = record.lba.0.abs_diff(before).saturating_mul(SECTOR_BYTES);
                 self.distances.add(distance.max(SECTOR_BYTES));
             }
@@ -186,14 +189,15 @@ impl ChartsBuilder {
     }
 }
 
-/// Values of a run that are kept one by one: 8 MiB.
+/// Most values of a run that are kept individually: 8 MiB.
 const EXACT_OF_RUN: usize = 1 << 20;
-/// Values of a stretch of time that are kept one by one.
+/// Most values of an interval that are kept individually.
 const EXACT_OF_BIN: usize = 1 << 12;
-/// Decimal digits by which classes differ.
+/// Significant decimal digits of a class of values.
 const DIGITS: u8 = 3;
 
-/// Values. Many values are counted in classes of 0.1 %, and the upper end of a class stands for its values.
+/// A collection of values. Large numbers of values are counted in classes of 0.1 %, represented by the upper end of
+/// each class.
 #[derive(Clone, Debug)]
 struct Values {
     exact_max: usize,
@@ -226,7 +230,7 @@ impl Values {
         self.classes.as_ref().map_or(self.exact.len(), |classes| classes.len() as usize)
     }
 
-    /// The values of some ranks, counted from 1 and in order.
+    /// The values at some ranks, counted from 1 and ascending.
     fn at_ranks(&mut self, ranks: &[usize]) -> Vec<u64> {
         match &self.classes {
             None => {
@@ -242,18 +246,18 @@ impl Values {
 }
 
 fn count(classes: &mut Histogram<u64>, value: u64) {
-    // It grows as far as the largest value needs; 64 bits are never beyond it.
+    // The classes grow up to the largest value, which 64 bits always hold.
     classes.record(value).expect("it resizes itself");
 }
 
-/// Quantiles of values, each divided by `unit`, with the share in per cent that does not exceed them.
+/// Quantiles of values, each divided by `unit`, with the share of values, in per cent, that do not exceed them.
 fn distribution(values: &mut Values, quantiles: usize, unit: f64) -> Vec<[f64; 2]> {
     let count = values.len();
     if count == 0 {
         return Vec::new();
     }
     let even = (0..=quantiles).map(|step| (count * step).div_ceil(quantiles).max(1));
-    // The last hundredth matters most: three points for each factor of ten.
+    // The last hundredth has more points: three for each factor of ten.
     let tail = (0..12).map(|step| count - ((count as f64 / 100.0) / 10f64.powf(f64::from(step) / 3.0)) as usize);
     let mut ranks: Vec<usize> = even.chain(tail).collect();
     ranks.sort_unstable();
@@ -265,17 +269,17 @@ fn distribution(values: &mut Values, quantiles: usize, unit: f64) -> Vec<[f64; 2
     ranks.iter().zip(found).map(point).collect()
 }
 
-/// The charts over time, while their values are gathered.
+/// The charts over time during collection.
 #[derive(Debug)]
 struct OverTime {
     window: Range<Nanos>,
     bin_ns: f64,
-    /// Service times by stretch of time.
+    /// Service times by interval.
     times: Vec<Values>,
-    /// Bytes read and written by stretch of time.
+    /// Bytes read and written by interval.
     moved: [Vec<f64>; 2],
-    /// What the bin's own ends add to the depth, and by how much the number of requests that fill whole bins changes
-    /// at its start.
+    /// Contributions to the depth by interval: of requests that cover it in part (`partial`), and the change at its
+    /// start in the number of requests that cover whole intervals (`change`).
     partial: Vec<f64>,
     change: Vec<i64>,
     map: Option<HeatMap>,
@@ -367,12 +371,12 @@ impl OverTime {
     }
 }
 
-/// The length of a stretch of time in nanoseconds.
+/// Length of an interval in nanoseconds.
 fn bin_ns(window: &Range<Nanos>, bins: usize) -> f64 {
     (window.end.saturating_sub(window.start).as_nanos() as f64 / bins as f64).max(1.0)
 }
 
-/// The map of addresses over time, while it is gathered.
+/// The heat map of addresses over time during collection.
 #[derive(Debug)]
 struct HeatMap {
     start: Nanos,
@@ -416,7 +420,7 @@ impl HeatMap {
     }
 }
 
-/// Five significant digits: more can't be seen, and only makes the page longer.
+/// Rounds to five significant digits; more would only make the page longer.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;

@@ -1,4 +1,4 @@
-//! A browser without a screen, and pictures that are compared by where their ink is.
+//! A headless browser, and pictures that are compared by the distribution of their ink.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use tempfile::TempDir;
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
 
-/// A browser with a profile that goes away with the test.
+/// A browser with a temporary profile.
 pub struct Browser {
     name: &'static str,
     folder: TempDir,
 }
 
-/// A page as a browser has made it, and what its console said.
+/// A page as rendered by a browser, with its console messages.
 pub struct Shown {
     pub page: String,
     pub console: Vec<String>,
 }
 
 impl Browser {
-    /// The first that is installed; `None`, with a word about it, if none is.
+    /// The first installed browser; `None`, with a printed note, if none is installed.
     pub fn find() -> Option<Self> {
         let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
         if found.is_none() {
@@ -30,7 +30,7 @@ impl Browser {
         found.map(|name| Browser { name, folder: tempfile::tempdir().unwrap() })
     }
 
-    /// For files that it is to show.
+    /// Folder for files that the browser is to show.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -55,8 +55,8 @@ impl Browser {
         Shown { page: String::from_utf8(output.stdout).unwrap(), console }
     }
 
-    /// How wide the contents of a page are in a frame of this width, in CSS pixels. A window may be no narrower than
-    /// 500 pixels, so the page is in a frame of another one, which may look into it.
+    /// Width of a page's contents in a frame of this width, in CSS pixels. A window can't be narrower than 500 pixels,
+    /// so another page embeds this one in a frame and measures it.
     pub fn width_of_contents(&self, page: &Path, fragment: &str, frame_width: u32) -> u32 {
         let outer = self.folder().join("frame.html");
         let text = format!(
@@ -73,7 +73,7 @@ impl Browser {
         title.split('<').next().unwrap().parse().unwrap()
     }
 
-    /// A picture of the beginning of a page, in a window of this size.
+    /// A screenshot of the beginning of a page, in a window of this size.
     pub fn picture(&self, page: &Path, fragment: &str, (width, height): (u32, u32)) -> Picture {
         let file: PathBuf = self.folder().join("picture.png");
         let (place, size) = (format!("--screenshot={}", file.display()), format!("--window-size={width},{height}"));
@@ -82,21 +82,21 @@ impl Browser {
     }
 }
 
-/// A picture on white, as how much ink there is in each of its cells.
+/// A picture on white, reduced to the amount of ink in each cell.
 pub struct Picture {
     pub png: Vec<u8>,
     columns: usize,
-    /// Row by row, 0 to 1.
+    /// Ink by rows, 0 to 1.
     ink: Vec<f64>,
 }
 
-/// Width and height of a cell, in pixels: larger than what letters of two fonts differ by.
+/// Width and height of a cell, in pixels: larger than differences between letters of two fonts.
 const CELL: usize = 20;
-/// Rows of cells that are compared together.
+/// Number of cell rows that are compared together.
 const BAND: usize = 8;
-/// Other fonts move what is below them by so many rows of cells.
+/// Most rows of cells by which other fonts move the content below them.
 const SHIFT_MAX: isize = 6;
-/// From here on two pictures are of one page.
+/// Likeness above which two pictures show the same page.
 const LIKE: f64 = 0.6;
 
 impl Picture {
@@ -128,7 +128,7 @@ impl Picture {
         if (0..self.rows()).contains(&row) { self.ink[row as usize * self.columns + column] } else { 0.0 }
     }
 
-    /// Mean over bands of rows of how the ink of the two is correlated, each band at the shift at which it is most.
+    /// Mean correlation of the ink in bands of rows. Each band is compared at the shift with the highest correlation.
     pub fn likeness(&self, other: &Picture) -> f64 {
         let bands = self.rows() / BAND as isize;
         let of_band = |band: isize| {
@@ -151,7 +151,7 @@ impl Picture {
     }
 }
 
-/// Zero where one of them does not vary.
+/// Correlation coefficient; zero if one side does not vary.
 fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let count = pairs.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;

@@ -3,29 +3,29 @@
 //! [`SimulatedHost`] is a [`Host`] without threads, clock or real files. Equal seeds and equal calls give equal
 //! results. The fault model, in full:
 //!
-//! * *Page cache.* A write reaches the cache. It reaches the disk when the file is synchronised, or earlier: before
+//! - *Page cache.* A write reaches the cache. It reaches the disk when the file is synchronised, or earlier: before
 //!   some calls, drawn by the seed, the host writes back some of the dirty sectors on its own. A sector of 512 bytes is
 //!   old or new, never a mixture.
-//! * *End of the process* ([`Fault::Kill`], [`SimulatedHost::kill`]). The cache survives. A write that is under way may
-//!   stop at any of its page boundaries; another call that is under way takes effect or does not. Each later call of
-//!   the dead process fails, and its locks are released. [`SimulatedHost::restart`] begins a new process.
-//! * *Power cut* ([`Fault::PowerCut`], [`SimulatedHost::power_cut`]). As the end of the process, and the cache is lost:
-//!   a sector that was changed since it was last on the disk is old or new, drawn by the seed, each on its own.
-//!   The file's length is one that it had since it was synchronised, the first or the last. Space that was
-//!   reserved may be free again. A name that was created, changed or removed since its folder was synchronised has that
-//!   change or does not, each change on its own; a rename is one change. A file without a name is gone.
-//! * *No space.* The disk has a capacity, or is full from a given space-taking call on. Space is taken, in pages of 4
-//!   KiB, by a write to a page that has none, by a reservation and by the creation of a file. A write ends early where
-//!   the space does; if not one byte fits, it fails with `ENOSPC`. Pages that have space can be overwritten.
-//! * *I/O errors.* A call fails with `EIO`, once or from then on, and has no effect. A failed synchronisation is worse,
-//!   as it is on Linux: the dirty pages it covered count as clean although they are not on the disk, some are dropped
-//!   from the cache at once and read as what the disk has, and the next synchronisation succeeds.
-//! * *Short transfers and interruptions.* A read or a write transfers less than asked for, whole sectors; a call that
-//!   can be interrupted fails with `EINTR` and has no effect.
-//! * *Names.* Asking whether a name is taken fails in a dead process only.
-//! * *Locks* belong to a descriptor and its duplicates, and end with the last of them.
+//! - *End of the process* ([`Fault::Kill`], [`SimulatedHost::kill`]). The cache survives. A write in progress may stop
+//!   at any of its page boundaries; any other call in progress takes effect or does not. Each later call of the dead
+//!   process fails, and its locks are released. [`SimulatedHost::restart`] begins a new process.
+//! - *Power cut* ([`Fault::PowerCut`], [`SimulatedHost::power_cut`]). As the end of the process, and the cache is lost.
+//!   Each sector changed since it was last on the disk is independently old or new, drawn by the seed. The file's
+//!   length is one that it had since it was synchronised, the first or the last. Reserved space may be free again. A
+//!   name that was created, changed or removed since its folder was synchronised has that change or does not, each
+//!   change independently; a rename is one change. A file without a name is gone.
+//! - *No space.* The disk has a capacity, or is full from a given space-taking call on. A write to a page without space
+//!   takes space, in pages of 4 KiB, and so do a reservation and the creation of a file. A write ends early where the
+//!   space ends; if not one byte fits, it fails with `ENOSPC`. Pages that have space can be overwritten.
+//! - *I/O errors.* A call fails with `EIO`, once or from then on, and has no effect. A failed synchronisation is worse,
+//!   as it is on Linux: the dirty pages that it covered count as clean although they are not on the disk. Some are
+//!   dropped from the cache at once and read as the disk's old contents. The next synchronisation succeeds.
+//! - *Short transfers and interruptions.* A read or a write transfers less than requested, in whole sectors; an
+//!   interruptible call fails with `EINTR` and has no effect.
+//! - *Names.* A query for a name fails in a dead process only.
+//! - *Locks* belong to a descriptor and its duplicates, and end with the last of them.
 //!
-//! Not modelled: a disk that returns other bytes than it was given, sectors that are torn, writes of other programs.
+//! Not modelled: a disk that returns other bytes than were written, torn sectors, writes of other programs.
 
 mod disk;
 mod plan;
@@ -42,12 +42,12 @@ use disk::Disk;
 use plan::Outcome;
 pub use plan::{Call, Fault, SimulatedOptions};
 
-/// A host in memory; clones are the same host. The module describes its faults.
+/// A host in memory; clones are the same host. The module documentation describes its faults.
 #[derive(Clone, Debug)]
 pub struct SimulatedHost(Arc<Mutex<Disk>>);
 
 impl SimulatedHost {
-    /// An empty disk.
+    /// A host with an empty disk.
     #[must_use]
     pub fn new(options: &SimulatedOptions) -> Self {
         SimulatedHost(Arc::new(Mutex::new(Disk::new(options))))
@@ -64,35 +64,36 @@ impl SimulatedHost {
         self.disk().plan.repair();
     }
 
-    /// Bytes of the disk from now on; `None` for more than enough.
+    /// Sets the disk's capacity in bytes; `None` for unlimited.
     pub fn set_capacity(&self, capacity_bytes: Option<u64>) {
         self.disk().capacity_bytes = capacity_bytes;
     }
 
-    /// Bytes that all files take.
+    /// Bytes allocated by all files.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.disk().allocated_bytes()
     }
 
-    /// Calls so far of one kind, or of all.
+    /// Number of calls so far of one kind, or of all kinds.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.disk().plan.calls(call)
     }
 
-    /// Effects of each kind of fault so far. Short transfers and interruptions that were not injected do not count.
+    /// Number of effects of each kind of fault so far. Short transfers and interruptions that were not injected do not
+    /// count.
     #[must_use]
     pub fn effects(&self) -> BTreeMap<&'static str, u64> {
         self.disk().plan.effects.clone()
     }
 
-    /// The process ends between two calls.
+    /// Ends the process between two calls.
     pub fn kill(&self) {
         self.disk().kill();
     }
 
-    /// The power is cut between two calls.
+    /// Cuts the power between two calls.
     pub fn power_cut(&self) {
         self.disk().power_cut();
     }
@@ -103,7 +104,7 @@ impl SimulatedHost {
         self.disk().dead
     }
 
-    /// A new process begins. Files that the old one had open stay lost to it.
+    /// Begins a new process. Files opened by the old one stay unusable.
     pub fn restart(&self) {
         self.disk().dead = false;
     }
@@ -157,7 +158,7 @@ impl Host for SimulatedHost {
 struct SimulatedFile {
     host: SimulatedHost,
     inode: usize,
-    /// Owner of locks, shared by duplicates.
+    /// Owner of the file's locks, shared by duplicates.
     description: u64,
     /// The process that opened it.
     generation: u64,

@@ -1,27 +1,28 @@
-//! Extended attributes as a replay sets and reads them: names are recorded, values are not.
+//! Extended attributes in a replay: names are recorded, values are not.
 
 use super::plan::Argument;
 use super::record::CallRecord;
 
-/// The kernel keeps these attributes with any value. It would refuse made-up values of others.
+/// The kernel accepts any value of these attributes. It would refuse generated values of others.
 const ATTRIBUTES: &[u8] = b"user.";
-/// Lists of who may access a file. Their values are made up so that the kernel takes them.
+/// Access control lists. Their generated values are in the form that the kernel accepts.
 const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
-/// Stands for the name of an attribute that is not known.
+/// Name used for an attribute with an unknown name.
 const ATTRIBUTE: &[u8] = b"user.chronodisk";
-/// One that no file has.
+/// Name of an attribute that no file has.
 const ATTRIBUTE_ABSENT: &[u8] = b"user.absent";
 /// Longest name of an attribute.
 const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 /// `ENODATA`.
 const NO_ATTRIBUTE: i64 = -61;
-/// Longer lists of who may access a file become shorter: a step of a replay is bounded.
+/// Size to which longer access control lists are shortened, so that the step of a replay is bounded.
 const ACCESS_LIST_BYTES_MAX: u64 = 4 + 100 * 8;
-/// Most bytes of an extended attribute's value that Linux takes.
+/// Linux's limit on the bytes of an extended attribute's value.
 const ATTRIBUTE_BYTES_MAX: u64 = 65_536;
 
-/// Name, value, size and flags of an extended attribute. Values are made up, so attributes that the kernel itself
-/// understands get other names. Without a name all are one; what was not there is not there now.
+/// Arguments of a call on an extended attribute: name, value, size and flags. Values are generated, so attributes that
+/// the kernel itself interprets get other names. All attributes without a recorded name share one name. An attribute
+/// that was absent in the recording is absent in the replay.
 pub(super) fn attribute(record: &CallRecord, value: Argument, bytes: u64) -> Vec<Argument> {
     let result = record.result.unwrap_or(0);
     let sets = record.call.name().ends_with("setxattr");
@@ -35,7 +36,7 @@ pub(super) fn attribute(record: &CallRecord, value: Argument, bytes: u64) -> Vec
     };
     let name = match &record.path_2 {
         Some(name) if name.starts_with(ATTRIBUTES) || name.starts_with(ACCESS_LISTS) => name.clone(),
-        // The kernel's own answer to a request that fails for another reason.
+        // A request that failed for another reason gets the kernel's own answer.
         Some(name) if result < 0 && result != NO_ATTRIBUTE && !sets => name.clone(),
         Some(name) => {
             let mut name = [ATTRIBUTES, name].concat();
@@ -48,7 +49,8 @@ pub(super) fn attribute(record: &CallRecord, value: Argument, bytes: u64) -> Vec
     vec![Argument::Path(name), value, Argument::Number(bytes), Argument::Number(flags)]
 }
 
-/// A valid list of the same length (`linux/posix_acl_xattr.h`): the owner may do all, others may read and search.
+/// A valid access control list of the same length (`linux/posix_acl_xattr.h`): full access for the owner, read and
+/// search for others.
 fn access_list(bytes: u64) -> Vec<u64> {
     const VERSION: u64 = 2;
     const ENTRY_BYTES: u64 = 8;
@@ -63,7 +65,7 @@ fn access_list(bytes: u64) -> Vec<u64> {
         .chain([entry(group, 5, nobody)])
         .chain(mask)
         .chain([entry(other, 5, nobody)]);
-    // The first word has the version and half of the first entry.
+    // The first word holds the version and half of the first entry.
     let mut words = vec![VERSION];
     for entry in entries {
         *words.last_mut().expect("it has the version") |= entry << 32;

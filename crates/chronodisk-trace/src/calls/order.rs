@@ -1,9 +1,9 @@
 //! Order constraints between the calls of several tasks.
 //!
-//! Calls of one task follow each other. Calls of different tasks are ordered only by shared resources, as in ARTC
-//! (Weiss and others, SOSP 2013): a call that uses a resource begins once the call that changed it before has returned,
-//! and a call that changes it also once its users have returned. Calls of two tasks with different resources may
-//! overlap differently than in the trace, since a device of another speed allows it.
+//! Calls of one task are sequential. Calls of different tasks are ordered only by shared resources, as in ARTC (Weiss
+//! and others, SOSP 2013): a call that uses a resource begins after the return of the last call that changed it. A call
+//! that changes a resource also begins after the return of its users. Calls of two tasks with different resources may
+//! overlap differently than in the trace, as they would on a device of another speed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -14,23 +14,23 @@ use super::record::CallRecord;
 use super::table::{Effect, signature};
 use super::tables::StreamEnd;
 
-/// One life of a task id, which the kernel may give to another task later.
+/// One lifetime of a task id, which the kernel may assign to another task later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
     pub id: u32,
-    /// The record of the call that made it; `None` if it was there before.
+    /// The record of the call that made the task; `None` if it existed before the trace.
     pub maker: Option<usize>,
 }
 
-/// The lives of a trace, and its records in the order in which they took effect.
+/// The lifetimes in a trace, and its records in the order in which they took effect.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub lives: Vec<Life>,
     /// Index of the life of each record's task.
     pub life_of: Vec<usize>,
-    /// Index of the life that each record made.
+    /// Index of the lifetime that each record began.
     pub made: BTreeMap<usize, usize>,
-    /// Indices of records.
+    /// Records in order, by index.
     pub order: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ fn instant(record: &CallRecord) -> Nanos {
     }
 }
 
-/// Whether a call writes out a file's data as of its beginning: others may change the file before it returns.
+/// Whether a call writes out a file's data as of its beginning: other calls may change the file before it returns.
 pub(super) fn syncs(name: &str) -> bool {
     matches!(name, "fdatasync" | "fsync" | "sync_file_range" | "syncfs")
 }
@@ -60,13 +60,14 @@ pub(super) fn was_woken(record: &CallRecord) -> bool {
     record.call.name() == "futex" && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND)) && record.succeeded()
 }
 
-/// The group of tasks among which a word of `futex` is unique; 0 for all. Processes that share a word by fork have it
-/// at one address. Others with a word at that address are ordered as in the trace, which costs overlap and no more.
+/// Task group in which a word of `futex` is unique; 0 if it is shared between groups. Processes that share a word by
+/// fork have it at one address. Unrelated words at equal addresses are ordered as in the trace, which costs only
+/// overlap.
 pub(super) fn users_of_word(record: &CallRecord) -> u32 {
     if record.arguments[1] & FUTEX_PRIVATE_FLAG != 0 { record.group } else { 0 }
 }
 
-/// Whether a call of `futex` has waited for as long as it may.
+/// Whether a call of `futex` waited until its timeout.
 pub(super) fn ran_out(record: &CallRecord) -> bool {
     record.call.name() == "futex"
         && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND))
@@ -79,7 +80,7 @@ pub(super) const POLLS: [&str; 7] =
 /// `EINTR`.
 const INTERRUPTED: i64 = -4;
 
-/// Whether a call that touches nothing waited until a signal came.
+/// Whether a call without resources waited until a signal came.
 pub(super) fn waits_for_signal(record: &CallRecord) -> bool {
     match record.call.name() {
         "pause" | "rt_sigsuspend" => true,
@@ -102,8 +103,8 @@ const WAKING: [u64; 6] = [1, 3, 4, 5, 7, 10];
 const WAITING: [u64; 3] = [0, 6, 9];
 
 impl Sequence {
-    /// Orders by instants, then by place in the trace, but a task's calls in their own order and never before the call
-    /// that made the task: on an exact clock many calls have the same instant.
+    /// Orders records by instant, then by place in the trace, since on an exact clock many calls share an instant. A
+    /// task's calls keep their own order, and never precede the call that made the task.
     pub fn new(records: &[CallRecord]) -> Self {
         let mut lives = Vec::new();
         let mut of_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -159,7 +160,7 @@ fn merged(records: &[CallRecord], lives: &[Life], life_of: &[usize], made: &BTre
     let mut order = Vec::with_capacity(records.len());
     loop {
         let Some(Reverse((_, index))) = heads.pop() else {
-            // Tasks that made each other, which no recorder writes.
+            // Tasks that made each other; no recorder writes such a trace.
             let Some(life) = waiting.pop_first() else { return order };
             push(&mut heads, &queues, life);
             continue;
@@ -177,29 +178,28 @@ fn merged(records: &[CallRecord], lives: &[Life], life_of: &[usize], made: &BTre
 /// A resource shared between tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Resource {
-    /// A name in a directory, by its absolute path. Lookups use it, also failed ones and those on the way to names
-    /// below it. Its creation, renaming and removal change it.
+    /// A name in a directory, by its absolute path. Lookups use it, including failed ones and lookups of names below
+    /// it. Its creation, renaming and removal change it.
     Name(Vec<u8>),
-    /// Length and allocated blocks of a file, by its absolute path.
+    /// Length and allocated blocks of a file, by its absolute path: changed by writes that extend it.
     Length(Vec<u8>),
-    /// A number in a table of descriptors: changed by opening and closing.
+    /// A number in a descriptor table: changed by opening and closing.
     Descriptor(usize, i32),
-    /// A table of descriptors as a whole: changed by making a copy of it, and used by all that open or close one.
+    /// A descriptor table as a whole: changed by copying it, and used by opening and closing descriptors.
     Table(usize),
-    /// What one `open` made, with its position.
+    /// An open file description with its position.
     Description(u64),
-    /// An end of a pipe or of a pair of sockets: used by all that write to the opposite end, and changed by closing its
-    /// last descriptor.
+    /// An end of a pipe or socket pair: used by writes to the opposite end, and changed by closing its last descriptor.
     StreamEnd(StreamEnd),
-    /// Locks of a file, which are handed over.
+    /// Locks of a file, which one task passes to another.
     Lock(Vec<u8>),
     /// A mapping of a file, by its number.
     Mapping(u32),
-    /// A word of a thread group's memory, which hands over.
+    /// A word of a thread group's memory, by which one task wakes another.
     Word(u32, u64),
 }
 
-/// A step of a life, both by index.
+/// A step of a lifetime, both by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     pub life: usize,
@@ -209,7 +209,7 @@ pub(super) struct Point {
 #[derive(Debug, Default)]
 struct Stage {
     changed: Option<Point>,
-    /// The last use by each life since.
+    /// The last use by each lifetime since the change.
     used: BTreeMap<usize, usize>,
 }
 
@@ -217,12 +217,12 @@ struct Stage {
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     stages: BTreeMap<Resource, Stage>,
-    /// The last step of another life that a life has waited for already.
+    /// For each pair of lifetimes, the last step of the second that the first has waited for.
     known: BTreeMap<(usize, usize), usize>,
 }
 
 impl Stages {
-    /// `at` uses the resource, and waits for its last change.
+    /// Step `at` uses the resource, and waits for its last change.
     pub fn uses(&mut self, resource: Resource, at: Point, waits: &mut Vec<Point>) {
         let stage = self.stages.entry(resource).or_default();
         waits.extend(stage.changed);
@@ -234,14 +234,14 @@ impl Stages {
         waits.extend(self.stages.get(resource).and_then(|stage| stage.changed));
     }
 
-    /// `at` uses the resource, and waits for nothing. Returns the last change.
+    /// Step `at` uses the resource without waiting. Returns the last change.
     pub fn joins(&mut self, resource: Resource, at: Point) -> Option<Point> {
         let stage = self.stages.entry(resource).or_default();
         stage.used.insert(at.life, at.step);
         stage.changed
     }
 
-    /// `at` changes the resource, and waits for its last change and all uses since.
+    /// Step `at` changes the resource, and waits for its last change and all later uses.
     pub fn changes(&mut self, resource: Resource, at: Point, waits: &mut Vec<Point>) {
         let stage = self.stages.entry(resource).or_default();
         waits.extend(stage.changed);
@@ -249,9 +249,9 @@ impl Stages {
         *stage = Stage { changed: Some(at), used: BTreeMap::new() };
     }
 
-    /// Keeps the waits of a step that do not follow from program order or from an earlier wait of the same life.
+    /// Removes the waits of a step that follow from program order or from an earlier wait of the same lifetime.
     pub fn needed(&mut self, at: Point, waits: &mut Vec<Point>) {
-        // The last step of a life stands for its earlier ones.
+        // Waiting for the last step of a lifetime includes its earlier ones.
         waits.sort_unstable_by_key(|wait| (wait.life, Reverse(wait.step)));
         waits.dedup_by_key(|wait| wait.life);
         waits.retain(|wait| {

@@ -1,8 +1,8 @@
-//! The descriptors and the working directory of each task as the replayer has them: those of the device, and pipes.
+//! Descriptors and working directory of each task in the replayer: descriptors of files on the device, and of pipes.
 //!
-//! The replayer's kernel numbers descriptors as it likes, since other tasks may make some at the same moment. So each
-//! one has a *slot*, in which the replayer keeps its number. A table that is a copy of another one has the same slots,
-//! because the kernel's copy has the same numbers.
+//! The replayer's kernel assigns other numbers to descriptors than the recorded one, since other tasks may open some at
+//! the same moment. So each descriptor has a *slot*, in which the replayer keeps its number. A copied table has the
+//! same slots, because the kernel's copy has the same numbers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::table::{CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SE
 pub(super) enum Kind {
     /// A file of the device.
     File,
-    /// A pipe, also one with a name on the device, or a pair of sockets that a task has made.
+    /// A pipe, also one with a name on the device, or a socket pair made by a task.
     Stream,
 }
 
@@ -22,26 +22,26 @@ pub(super) enum Kind {
 struct Open {
     kind: Kind,
     slot: u32,
-    /// Whether a copy of the table may have it as well: its slot is never used again.
+    /// Whether a copy of the table may hold it, too. Its slot is then never used again.
     is_copied: bool,
-    /// What one `open` made; duplicates have the same.
+    /// The open file description, which duplicates share.
     description: u64,
-    /// The end of a pipe without a name or of a pair of sockets.
+    /// The end of an unnamed pipe or of a socket pair.
     end: Option<StreamEnd>,
     close_on_execute: bool,
 }
 
-/// An end of a pipe, or one of a pair of sockets.
+/// An end of a pipe or of a socket pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StreamEnd {
-    /// The description that both ends have.
+    /// The description number of both ends.
     description: u64,
-    /// Whether it is the second one that the call made: the writing end of a pipe.
+    /// Whether it is the second descriptor of the call: the writing end of a pipe.
     is_second: bool,
 }
 
 impl StreamEnd {
-    /// The end at which data that are written to this one arrive.
+    /// The end at which data written to this one arrive.
     pub fn opposite(self) -> Self {
         StreamEnd { is_second: !self.is_second, ..self }
     }
@@ -50,25 +50,25 @@ impl StreamEnd {
 #[derive(Clone, Debug, Default)]
 struct Table {
     open: BTreeMap<i32, Open>,
-    /// Tasks that have it.
+    /// Number of tasks that use the table.
     users: usize,
 }
 
-/// The state of all tasks.
+/// Descriptors and directories of all tasks.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     tables: Vec<Table>,
-    /// By table of directories, whether it is on the device.
+    /// Whether each directory is on the device, by table of directories.
     directories: Vec<bool>,
-    /// By task, its table and its directory.
+    /// Descriptor table and directory of each task.
     tasks: Vec<(usize, usize)>,
     descriptions: u64,
     slots: u32,
-    /// How many descriptors each end has.
+    /// Number of descriptors of each end.
     ends: BTreeMap<StreamEnd, usize>,
     /// Ends whose last descriptor was closed.
     closed_ends: Vec<StreamEnd>,
-    /// Slots of descriptors that the task has closed, by task. All uses by other tasks were before that.
+    /// Free slots by task: the task has closed their descriptors, after all uses by other tasks.
     free: BTreeMap<usize, Vec<u32>>,
 }
 
@@ -80,14 +80,14 @@ impl Table {
 }
 
 impl Tables {
-    /// A further task, with a table and a directory of its own.
+    /// Begins a task with a table and a directory of its own.
     pub fn begin(&mut self, in_device: bool) {
         self.tasks.push((self.tables.len(), self.directories.len()));
         self.tables.push(Table { open: BTreeMap::new(), users: 1 });
         self.directories.push(in_device);
     }
 
-    /// The child gets its maker's, shared or as a copy.
+    /// Gives a child its maker's table and directory, shared or as copies.
     pub fn inherit(&mut self, maker: usize, child: usize, shares_files: bool, shares_directory: bool) {
         let (table, directory) = self.tasks[maker];
         let own = self.tasks[child];
@@ -106,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// A number that stands for the task's table.
+    /// Number of the task's table.
     pub fn table(&self, task: usize) -> usize {
         self.tasks[task].0
     }
@@ -127,12 +127,12 @@ impl Tables {
         self.open(task, descriptor).is_some()
     }
 
-    /// The slot of a descriptor that is there.
+    /// The slot of an open descriptor.
     pub fn slot(&self, task: usize, descriptor: i32) -> Option<u32> {
         self.open(task, descriptor).map(|open| open.slot)
     }
 
-    /// The slots of the next descriptors that the task makes.
+    /// The slots of the descriptors that the task opens next.
     pub fn next_slots(&self, task: usize) -> [u32; 2] {
         let free = self.free.get(&task).map_or(&[][..], Vec::as_slice);
         let new = |taken: usize| self.slots + (taken.saturating_sub(free.len())) as u32;
@@ -165,12 +165,12 @@ impl Tables {
         self.open(task, descriptor).map(|open| open.description)
     }
 
-    /// Whether another task has the same table.
+    /// Whether the task shares its table with another task.
     pub fn is_shared(&self, task: usize) -> bool {
         self.tables[self.tasks[task].0].users > 1
     }
 
-    /// A program that is executed has a table of its own; returns whether it was shared before.
+    /// Gives a task that executes a program a table of its own. Returns whether it was shared before.
     pub fn leave_shared(&mut self, task: usize) -> bool {
         let table = self.tasks[task].0;
         if self.tables[table].users < 2 {
@@ -184,7 +184,7 @@ impl Tables {
         true
     }
 
-    /// Removes the descriptors that the execution of a program closes, and returns their slots.
+    /// Removes the descriptors that are closed when a program is executed, and returns their slots.
     pub fn close_on_execute(&mut self, task: usize) -> Vec<u32> {
         let table = &mut self.tables[self.tasks[task].0].open;
         let closed: Vec<Open> = table.values().filter(|open| open.close_on_execute).copied().collect();
@@ -192,7 +192,8 @@ impl Tables {
         self.closed(&closed)
     }
 
-    /// The end of a task: returns the slots of descriptors that it closes, since no other task has its table.
+    /// Ends a task. Returns the slots of the descriptors that are closed with its table, unless another task shares the
+    /// table.
     pub fn end(&mut self, task: usize) -> Vec<u32> {
         let table = &mut self.tables[self.tasks[task].0];
         table.users = table.users.saturating_sub(1);
@@ -203,24 +204,24 @@ impl Tables {
         self.closed(&closed)
     }
 
-    /// The end of a pipe or of a pair of sockets that a descriptor is.
+    /// The end of a pipe or socket pair to which a descriptor refers.
     pub fn stream_end(&self, task: usize, descriptor: i32) -> Option<StreamEnd> {
         self.open(task, descriptor)?.end
     }
 
-    /// The ends whose last descriptor was closed since the last call of this function.
+    /// The ends whose last descriptor was closed since the last call.
     pub fn take_closed_ends(&mut self) -> Vec<StreamEnd> {
         std::mem::take(&mut self.closed_ends)
     }
 
-    /// Counts descriptors that are there now.
+    /// Counts descriptors that were opened.
     fn opened<'a>(&mut self, descriptors: impl IntoIterator<Item = &'a Open>) {
         for end in descriptors.into_iter().filter_map(|open| open.end) {
             *self.ends.entry(end).or_default() += 1;
         }
     }
 
-    /// Counts descriptors that are gone, and returns their slots.
+    /// Counts descriptors that were closed, and returns their slots.
     fn closed(&mut self, descriptors: &[Open]) -> Vec<u32> {
         for end in descriptors.iter().filter_map(|open| open.end) {
             let count = self.ends.entry(end).or_default();
@@ -253,7 +254,8 @@ impl Tables {
         }
     }
 
-    /// What a successful call does to the state; `below` is what its path is of, if that is on the device.
+    /// Applies the effect of a successful call. `below` is the kind of the object at its path, if that is on the
+    /// device.
     pub fn take_effect(&mut self, task: usize, record: &CallRecord, known: &Signature, below: Option<Kind>) {
         if !record.succeeded() {
             return;
@@ -298,7 +300,7 @@ impl Tables {
                 let Some(descriptor) = result else { return };
                 match below {
                     Some(kind) => self.insert(task, descriptor, made(kind, flag(flags))),
-                    // A file outside of the device leaves a number that the replayer does not have.
+                    // The number now refers to a file outside the device, which the replayer does not have.
                     None => self.remove(task, descriptor),
                 }
             }
@@ -349,6 +351,6 @@ impl Tables {
     }
 }
 
-/// Flags of `close_range`: have a table of one's own first, and close at `execve` only.
+/// Flags of `close_range`: unshare the table first, and close only at `execve`.
 pub(super) const CLOSE_RANGE_UNSHARE: u64 = 2;
 pub(super) const CLOSE_RANGE_CLOEXEC: u64 = 4;

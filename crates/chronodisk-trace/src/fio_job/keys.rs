@@ -11,7 +11,7 @@ use super::{
 };
 use crate::EXPONENT_MAX;
 
-/// What is only complete with other keys.
+/// Values that have a meaning only together with other keys.
 #[derive(Debug)]
 struct Raw {
     is_direct: bool,
@@ -19,7 +19,7 @@ struct Raw {
     depth: u32,
     low: Option<u32>,
     is_mixed: bool,
-    /// The text behind the colon of `rw`.
+    /// The text after the colon of `rw`.
     suffix: Option<String>,
     is_identical: bool,
     verifies: bool,
@@ -31,7 +31,7 @@ struct Raw {
     zone_skip: u64,
 }
 
-/// The job of a section.
+/// Builds the job of a section.
 pub(super) fn job(section: &Section<'_>) -> Result<FioJob, FioJobError> {
     let kilo = match section.last(&["kb_base"]) {
         Some(setting) => one_of(setting, &[("1024", 1_024), ("1000", 1_000)])?,
@@ -54,7 +54,7 @@ pub(super) fn job(section: &Section<'_>) -> Result<FioJob, FioJobError> {
         zone_skip: 0,
     };
     let mut job = plain(section);
-    // The shares of a mixed job count whichever comes first.
+    // The shares of a mixed job apply regardless of their order.
     let mut mixed_read_share = 0.5;
     for setting in &section.settings {
         let setting = &Setting { kilo, ..*setting };
@@ -70,7 +70,7 @@ pub(super) fn job(section: &Section<'_>) -> Result<FioJob, FioJobError> {
     finish(section, job, &raw)
 }
 
-/// fio's defaults.
+/// A job with fio's defaults.
 fn plain(section: &Section<'_>) -> FioJob {
     FioJob {
         name: section.name.to_owned(),
@@ -120,7 +120,7 @@ fn plain(section: &Section<'_>) -> FioJob {
     }
 }
 
-/// An option of the table, which says whether it is followed.
+/// Applies an option from the table, which tells whether it is supported.
 fn apply(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<(), FioJobError> {
     let Some(option) = options::find(setting.key) else {
         return Err(setting.wrong("an option of fio 3.33"));
@@ -139,7 +139,7 @@ fn apply(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<(), F
     }
 }
 
-/// An option that is switched off, or says nothing, is none.
+/// Refuses an option, unless it is switched off or has no value.
 fn refuse(setting: &Setting<'_>, expected: &str) -> Result<(), FioJobError> {
     match setting.value {
         Some("0" | "" | "none") => Ok(()),
@@ -147,7 +147,7 @@ fn refuse(setting: &Setting<'_>, expected: &str) -> Result<(), FioJobError> {
     }
 }
 
-/// The operation, and its length.
+/// Options for the operation and its length.
 fn operations(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<bool, FioJobError> {
     match setting.key {
         "rw" => pattern(setting, job, raw)?,
@@ -191,11 +191,11 @@ fn operations(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<
     Ok(true)
 }
 
-/// Where it is done.
+/// Options for the addresses.
 fn space(setting: &Setting<'_>, job: &mut FioJob) -> Result<bool, FioJobError> {
     const SIZE: &str = "a size such as 1g";
     match setting.key {
-        // fio takes 0 for not given.
+        // In fio, 0 means not given.
         "size" => job.size = Some(setting.amount()?).filter(|size| !size.is_zero()),
         "io_size" => job.io = Some(setting.amount()?).filter(|io| !io.is_zero()),
         "fill_device" => {
@@ -244,7 +244,7 @@ fn space(setting: &Setting<'_>, job: &mut FioJob) -> Result<bool, FioJobError> {
     Ok(true)
 }
 
-/// When it is done.
+/// Options for the timing.
 fn time(setting: &Setting<'_>, job: &mut FioJob) -> Result<bool, FioJobError> {
     match setting.key {
         "rate" => {
@@ -274,7 +274,7 @@ fn time(setting: &Setting<'_>, job: &mut FioJob) -> Result<bool, FioJobError> {
     Ok(true)
 }
 
-/// How many requests are outstanding.
+/// Options for the number of outstanding requests.
 fn queue(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<bool, FioJobError> {
     const DEPTH_MAX: u64 = 1_000_000;
     match setting.key {
@@ -324,7 +324,7 @@ fn finish(section: &Section<'_>, mut job: FioJob, raw: &Raw) -> Result<FioJob, F
         let expected = "direct=1, since a device model has no page cache";
         return Err(wrong(keys, "missing, so that I/O is buffered", expected));
     }
-    // fio caps the depth of these, and says so.
+    // fio limits the depth of these engines to one, and prints a note.
     job.depth = if raw.engine.is_synchronous { 1 } else { raw.depth };
     job.is_capped = job.depth < raw.depth;
     job.low = raw.low.unwrap_or(job.depth);
@@ -352,7 +352,7 @@ fn finish(section: &Section<'_>, mut job: FioJob, raw: &Raw) -> Result<FioJob, F
     Ok(job)
 }
 
-/// The part of `rw` behind the colon depends on its order.
+/// The meaning of the part of `rw` after the colon depends on the order.
 fn order(section: &Section<'_>, job: &mut FioJob, raw: &Raw) -> Result<(), FioJobError> {
     let Some(setting) = section.last(&["rw"]) else { return Ok(()) };
     let setting = &Setting { kilo: raw.kilo, ..*setting };
@@ -379,7 +379,7 @@ fn order(section: &Section<'_>, job: &mut FioJob, raw: &Raw) -> Result<(), FioJo
 
 fn strides(section: &Section<'_>, job: &mut FioJob, raw: &Raw) -> Result<(), FioJobError> {
     let given = ["zonesize", "zonerange", "zoneskip"];
-    // With a size of zones and no mode, fio takes them for strides.
+    // If a zone size but no mode is given, fio uses strides.
     if !raw.is_strided.unwrap_or(raw.zone_bytes > 0) {
         return Ok(());
     }
@@ -443,7 +443,7 @@ fn range(setting: &Setting<'_>, text: &str) -> Result<BlockSizes, FioJobError> {
     Ok(if min == max { BlockSizes::One(min) } else { BlockSizes::Range { min, max } })
 }
 
-/// `4k/50:64k/`: sizes without a share have equal parts of the rest.
+/// Parses `4k/50:64k/`: sizes without a share have equal parts of the rest.
 fn split(setting: &Setting<'_>, text: &str) -> Result<BlockSizes, FioJobError> {
     let mut sizes = Vec::new();
     for part in text.split(':') {
@@ -478,7 +478,7 @@ fn share(setting: &Setting<'_>, text: &str) -> Result<f64, FioJobError> {
 }
 
 fn rate(per_s: u64, of: impl Fn(f64) -> Rate) -> Option<Rate> {
-    // fio takes 0 for not given.
+    // In fio, 0 means not given.
     (per_s > 0).then(|| of(per_s as f64))
 }
 
@@ -499,10 +499,10 @@ fn distribution(setting: &Setting<'_>) -> Result<Distribution, FioJobError> {
         Some(text) => text.parse::<f64>().ok(),
         None => Some(default),
     };
-    // The numbers without a parameter are fio's defaults.
+    // Numbers without a parameter are fio's defaults.
     let found = match name {
         "random" if parameter.is_none() => Some(Distribution::Uniform),
-        // fio's generator is not defined at 1, and refuses it.
+        // fio's generator is not defined at 1, so fio refuses it.
         "zipf" => {
             number(1.1).filter(|theta| *theta > 0.0 && *theta <= EXPONENT_MAX && *theta != 1.0).map(Distribution::Zipf)
         }
@@ -575,7 +575,7 @@ pub(super) fn expect_order(sections: &[Section<'_>], jobs: &[FioJob]) -> Result<
     for (index, job) in jobs.iter().enumerate() {
         if let Some(name) = &job.waits_for {
             let is_before = index > 0 && jobs[index - 1].name == *name;
-            // Others that run at the same time as the one before would be waited for, too.
+            // Other jobs that run at the same time as the previous one would be waited for, too.
             let is_alone = index == 1 || (index > 1 && (jobs[index - 1].waits || jobs[index - 1].waits_for.is_some()));
             if !is_before || !is_alone {
                 return Err(wrong(index, "wait_for", "the job before it, which no other one accompanies"));

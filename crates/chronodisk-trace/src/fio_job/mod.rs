@@ -1,23 +1,23 @@
-//! fio's jobs, as far as a device model can follow them: those of job files, and the options that fio's results repeat.
+//! fio's jobs, as far as a device model can follow them: those of job files, and the options repeated in fio's results.
 //!
-//! [`FioJob::parse`] is pure: a text gives jobs, or an error with line, key, what was found and what was expected.
+//! [`FioJob::parse`] is pure: a text gives jobs, or an error with line, key, text found and text expected.
 //! [`FioJob::of_options`] reads the same options one by one. A [`FioThread`] makes the requests of one of a job's
-//! threads. All follow fio 3.33; [`options`] has each of its options, and what is done with it:
+//! threads. All follow fio 3.33; [`options`] lists each of its options, with its treatment:
 //!
 //! - Random requests of one size without `norandommap` visit each block of the region once before any is visited again.
-//! - Sequential reads and writes of a mixed job have a position each. Both begin anew once the job has issued as many
+//! - Sequential reads and writes of a mixed job have a position each. Both restart once the job has issued as many
 //!   bytes as its region has.
 //! - A thread ends once it has issued `io_size` bytes.
-//! - `thinktime` is a pause after each `thinktime_blocks` requests, which begins when nothing is outstanding.
+//! - `thinktime` is a pause after each `thinktime_blocks` requests, which begins when no request is outstanding.
 //! - `rate` and `rate_iops` set the earliest instant of each request; a thread that is late catches up.
 //! - Units follow `kb_base`: at 1024, fio's default, `4k` has 4096 bytes and `4kib` has 4000.
 //! - Files lie side by side on the device, unless all jobs use the same.
 //!
-//! Not modelled, and refused: the page cache (`direct=1` is needed), file systems, verification, zones, and whatever
-//! else the table refuses. Addresses are drawn from streams of Chronodisk, so they are not those of fio with the same
-//! seed. Zipf's law is exact, while fio's generator is an approximation: at theta 1.2 on 256 blocks fio chooses one of
-//! them for 53 % of the requests, the law for 25 %. Random blocks of several sizes may repeat, while fio shortens those
-//! that would.
+//! Not modelled, and refused: the page cache (`direct=1` is needed), file systems, verification, zones, and further
+//! options that the table refuses. Addresses are drawn from streams of Chronodisk, so they are not those of fio with
+//! the same seed. Zipf's law is exact, while fio's generator is an approximation: at theta 1.2 on 256 blocks fio
+//! chooses one of them for 53 % of the requests, the law for 25 %. Random blocks of several sizes may repeat, while fio
+//! shortens requests that would repeat a block.
 
 mod engines;
 mod files;
@@ -41,7 +41,7 @@ pub use self::places::{Distribution, Strides};
 pub use self::sizes::BlockSizes;
 pub use self::thread::{FioThread, Region};
 
-/// A job of a job file; it has several threads if `numjobs` says so.
+/// A job of a job file, with `numjobs` threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FioJob {
     /// Name of its section.
@@ -50,35 +50,35 @@ pub struct FioJob {
     pub line: u32,
     /// Its operations.
     pub mix: Mix,
-    /// How its places follow each other.
+    /// Order of its addresses.
     pub order: Order,
-    /// Shares of random places among those of a random order, of reads, writes and trims.
+    /// Shares of random addresses in a random order, for reads, writes and trims.
     pub random_shares: [f64; 3],
-    /// Whether a random block may come again before all others have come.
+    /// Whether a random block may repeat before all others were visited.
     pub repeats: bool,
-    /// Where random requests go.
+    /// Distribution of random addresses.
     pub distribution: Distribution,
     /// Sizes of reads, writes and trims; multiples of 512 bytes.
     pub sizes: [BlockSizes; 3],
-    /// The alignment of random offsets; `None`: the least block size.
+    /// Alignment of random offsets; `None`: the smallest block size.
     pub align: [Option<u64>; 3],
-    /// Stretches of the region that are used.
+    /// The used stretches of the region; `None` for all of it.
     pub strides: Option<Strides>,
-    /// Its engine.
+    /// Its I/O engine.
     pub engine: &'static Engine,
-    /// Requests outstanding of each thread.
+    /// Outstanding requests of each thread.
     pub depth: u32,
     /// Whether `iodepth` asks for more than its engine keeps outstanding.
     pub is_capped: bool,
-    /// A full queue waits for so many completions.
+    /// Completions for which a full queue waits.
     pub complete_min: u32,
-    /// A full queue drains to so many requests.
+    /// Number of requests to which a full queue drains.
     pub low: u32,
-    /// The file; `None`: each thread has its own.
+    /// The file; `None`: one for each thread.
     pub file: Option<String>,
-    /// The directory, with a slash behind it; or nothing.
+    /// The directory, with a slash at the end; empty if none is given.
     pub directory: String,
-    /// How the files of threads are named.
+    /// Format of the names of threads' files.
     pub file_format: Option<String>,
     /// Size of its file in bytes.
     pub file_size: Option<u64>,
@@ -88,63 +88,63 @@ pub struct FioJob {
     pub offset_align: Option<u64>,
     /// Distance between the beginnings of the regions of successive threads.
     pub offset_increment: Amount,
-    /// Size of the region; `None`: what follows `offset`.
+    /// Size of the region; `None`: to the end of the file.
     pub size: Option<Amount>,
     /// Bytes that each thread issues; `None`: the region's size.
     pub io: Option<Amount>,
-    /// How often each thread does all of its I/O.
+    /// Number of times that each thread repeats its I/O.
     pub loops: u32,
-    /// Requests that each thread issues at most.
+    /// Most requests of each thread.
     pub requests_max: Option<u64>,
     /// Number of threads.
     pub threads: u32,
-    /// Pace of the reads, writes and trims of each thread.
+    /// Pace of each thread's reads, writes and trims.
     pub rates: [Option<Rate>; 3],
-    /// Times between paced requests are exponential; else they are equal.
+    /// Whether intervals of paced requests are exponential instead of equal.
     pub is_poisson: bool,
     /// Pause before a request.
     pub think: Nanos,
     /// Requests between two pauses.
     pub think_every: u64,
-    /// Issues nothing from this instant after its ramp on.
+    /// Time after its ramp from which no further request is issued.
     pub runtime: Option<Nanos>,
-    /// Whether it begins again until the runtime is over.
+    /// Whether it repeats until the runtime is over.
     pub is_time_based: bool,
-    /// Time at its beginning whose requests are not measured.
+    /// Time at its beginning during which requests are not measured.
     pub ramp: Nanos,
     /// Pause before its first request.
     pub start_delay: Nanos,
     /// Whether it waits until all jobs before it have ended.
     pub waits: bool,
-    /// The job that has to end before it begins.
+    /// The job that must end before this one begins.
     pub waits_for: Option<String>,
-    /// A flush follows so many writes; 0: none does.
+    /// Writes between two flushes; 0 for none.
     pub flush_every: u64,
     /// Whether a flush follows its last write.
     pub flushes_at_end: bool,
-    /// Whether a thread waits for a flush.
+    /// Whether a thread waits for its flushes.
     pub waits_for_flush: bool,
     /// Whether each write is forced to the medium.
     pub forces_writes: bool,
-    /// Urgency of its requests.
+    /// Priority of its requests.
     pub priority: Priority,
-    /// Shares of reads, writes and trims that have another urgency, and that one.
+    /// Shares of reads, writes and trims with the other priority, `urgency`.
     pub urgent_shares: [f64; 3],
-    /// The other urgency.
+    /// The other priority.
     pub urgency: Priority,
 }
 
 /// The operations of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mix {
-    /// All alike.
+    /// One operation only.
     Only(Direction),
     /// Reads and writes.
     ReadsAndWrites {
         /// Share of reads, 0 to 1.
         read_share: f64,
     },
-    /// Each block is trimmed, and then written.
+    /// Each block is trimmed and then written.
     TrimThenWrite,
 }
 
@@ -159,19 +159,19 @@ pub enum Direction {
     Trim = 2,
 }
 
-/// How places follow each other.
+/// Order of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One behind the other.
+    /// Each request follows the one before it.
     Sequential {
-        /// Bytes between two, below zero for backwards.
+        /// Bytes between two requests; negative for backwards.
         gap_bytes: i64,
     },
-    /// A random place, and those that follow it.
+    /// Runs of sequential requests at random addresses.
     Random {
-        /// Requests from one random place to the next, at least one.
+        /// Requests of a run, at least one.
         run: u64,
-        /// Whether these have the same place instead.
+        /// Whether all requests of a run have the same address.
         is_identical: bool,
     },
 }
@@ -179,9 +179,9 @@ pub enum Order {
 /// A size in bytes, or a share of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of the device; 0 to 100.
+    /// Per cent of the device, 0 to 100.
     Percent(u8),
 }
 
@@ -194,7 +194,7 @@ pub enum Rate {
     Bytes(f64),
 }
 
-/// Where a job file is: its variables, and the files that it includes.
+/// Environment of a job file: variables, and included files.
 pub trait Surroundings {
     /// The value of an environment variable, if it is set.
     fn variable(&self, name: &str) -> Option<String>;
@@ -206,7 +206,7 @@ pub trait Surroundings {
     fn include(&self, name: &str) -> Result<String, String>;
 }
 
-/// A job file on its own.
+/// An environment without variables or included files.
 struct Alone;
 
 impl Surroundings for Alone {
@@ -261,7 +261,7 @@ impl fmt::Display for FioJobError {
 
 impl std::error::Error for FioJobError {}
 
-/// At most so much of a file's text, for messages.
+/// The beginning of a text, short enough for a message.
 fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     match text.char_indices().nth(LONGEST) {
@@ -278,7 +278,7 @@ impl Amount {
         matches!(self, Amount::Bytes(0) | Amount::Percent(0))
     }
 
-    /// In bytes, of a device of this size; a share is whole sectors.
+    /// In bytes, on a device of this size; a share is rounded to whole sectors.
     #[must_use]
     pub fn bytes(self, device_bytes: u64) -> u64 {
         match self {
@@ -295,7 +295,7 @@ impl FioJob {
     /// The jobs of a job file without variables and included files, in order; at least one.
     ///
     /// # Errors
-    /// On the first line that can't be followed.
+    /// The first line that is not supported.
     pub fn parse(text: &str) -> Result<Vec<FioJob>, FioJobError> {
         FioJob::parse_in(text, &Alone)
     }
@@ -320,16 +320,16 @@ impl FioJob {
         Ok(jobs)
     }
 
-    /// A job of these options; the last one of a name counts. `line` is its place in messages.
+    /// A job with these options; the last one of a name applies. `line` is its place in messages.
     ///
     /// # Errors
-    /// On the first option that can't be followed.
+    /// The first option that is not supported.
     pub fn of_options(name: &str, line: u32, options: &[(&str, Option<&str>)]) -> Result<FioJob, FioJobError> {
         let settings = options.iter().map(|(key, value)| section::Setting::new(key, *value, line, None)).collect();
         keys::job(&section::Section { name, line, settings })
     }
 
-    /// The directions that come.
+    /// The operations of the job.
     pub fn directions(&self) -> impl Iterator<Item = Direction> + use<> {
         let (read, write, trim) = match self.mix {
             Mix::Only(direction) => {
@@ -350,13 +350,13 @@ impl FioJob {
         sizes.all(|size| size == Some(first)).then_some(first)
     }
 
-    /// Whether addresses are random; else sequential.
+    /// Whether addresses are random instead of sequential.
     #[must_use]
     pub fn is_random(&self) -> bool {
         matches!(self.order, Order::Random { .. })
     }
 
-    /// Whether each random block comes once before any comes again.
+    /// Whether each random block is visited once before any is visited again.
     fn visits_once(&self) -> bool {
         let is_plain = self.order == Order::Random { run: 1, is_identical: false } && self.strides.is_none();
         let jumps = self.directions().all(|direction| self.random_shares[direction as usize] >= 1.0);

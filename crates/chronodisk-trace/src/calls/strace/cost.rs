@@ -1,8 +1,8 @@
-//! The time that strace itself takes for a call, as far as its output tells.
+//! The time that strace itself takes for a call, as far as its output shows it.
 //!
-//! strace stops a task twice for each call: at its entry and at its return, and prints after that. A call that neither
-//! waits nor works lasts as long as strace takes within a call, and the time between two such calls in a row is what it
-//! takes between calls.
+//! strace stops a task twice for each call, at its entry and at its return, and prints afterwards. A call that neither
+//! waits nor works lasts as long as strace's own work within a call. The time between two such consecutive calls is
+//! strace's own work between calls.
 
 use std::collections::BTreeMap;
 
