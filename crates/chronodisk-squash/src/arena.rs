@@ -1,14 +1,14 @@
-//! Memory in slots that is taken and given back in ranges.
+//! Memory divided into slots, allocated and freed in ranges.
 
 use super::SLOT_BYTES;
 use super::places::Places;
 
-/// Places in memory, which is taken from the host in chunks as far as slots in them are used.
+/// A memory arena. The host provides it in chunks, which exist as long as slots in them are used.
 #[derive(Debug)]
 pub(crate) struct Arena {
     places: Places,
     chunks: Vec<Chunk>,
-    /// Chunks without a used slot, for the next ones: the host takes as long to give memory anew as to copy into it.
+    /// Chunks without a used slot, for reuse: allocating memory from the host takes as long as copying into it.
     spare: Vec<Box<[u8]>>,
     spare_chunks_max: usize,
 }
@@ -23,13 +23,13 @@ const CHUNK_SLOTS: u64 = 2048;
 const CHUNK_BYTES: usize = (CHUNK_SLOTS * SLOT_BYTES) as usize;
 
 impl Arena {
-    /// At most `budget_bytes`, but for the rest of a chunk.
+    /// An arena of at most `budget_bytes`, rounded up to a chunk.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let places = Places::new(budget_bytes / SLOT_BYTES);
         Arena { places, chunks: Vec::new(), spare: Vec::new(), spare_chunks_max: 0 }
     }
 
-    /// The same, which holds on to so much memory that is not used.
+    /// The arena keeps this much unused memory instead of returning it to the host.
     pub(crate) fn with_spare(self, spare_bytes: u64) -> Self {
         Arena { spare_chunks_max: spare_bytes as usize / CHUNK_BYTES, ..self }
     }
@@ -63,7 +63,7 @@ impl Arena {
         }
     }
 
-    /// Reads from a place that was taken.
+    /// Reads from an allocated place.
     pub(crate) fn read(&self, place: u64, skip_bytes: u64, bytes: &mut [u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -75,7 +75,7 @@ impl Arena {
         }
     }
 
-    /// Whether a place that was taken begins with these bytes.
+    /// Whether the bytes at an allocated place begin with these.
     pub(crate) fn holds(&self, place: u64, bytes: &[u8]) -> bool {
         let mut done = 0;
         while done < bytes.len() {
@@ -90,7 +90,7 @@ impl Arena {
         true
     }
 
-    /// Writes to a place that was taken.
+    /// Writes to an allocated place.
     pub(crate) fn write(&mut self, place: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -102,7 +102,7 @@ impl Arena {
         }
     }
 
-    /// Memory that is taken from the host, in bytes.
+    /// Memory allocated from the host, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let used = self.chunks.iter().filter(|chunk| chunk.bytes.is_some()).count();
         ((used + self.spare.len()) * CHUNK_BYTES) as u64

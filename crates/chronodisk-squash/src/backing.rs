@@ -41,7 +41,7 @@ pub(super) struct Inner {
     pub(super) medium: Medium,
     /// Number of devices beyond the first that share places, by slots.
     pub(super) others: RunMap<Others>,
-    /// Blocks of each device, without zeros and generated ones, if there may be several.
+    /// Kept blocks of each device, without zeros and generated ones; only if several devices are possible.
     pub(super) held: Vec<RunMap<Block>>,
 }
 
@@ -115,7 +115,7 @@ impl Pool {
         Pool::new(Medium::Memory { arena: Arena::new(budget_bytes), budget_bytes }, RunMap::default())
     }
 
-    /// One more device, which had something before.
+    /// The backing of a further device, whose blocks before are `held`.
     pub(super) fn backing(&self, is_joint: bool, held: RunMap<Block>, map: Option<(MapLog, Released)>) -> Backing {
         let mut inner = self.inner();
         inner.held.push(held);
@@ -194,7 +194,7 @@ impl Backing {
         self.is_joint
     }
 
-    /// Budget of the memory; a file has none.
+    /// Budget of the memory; `None` for a file.
     pub(crate) fn budget_bytes(&self) -> Option<u64> {
         match self.inner().medium {
             Medium::Memory { budget_bytes, .. } => Some(budget_bytes),
@@ -207,13 +207,13 @@ impl Backing {
         self.inner().medium.take(len, unit)
     }
 
-    /// Gives places back that never were any block's.
+    /// Frees places that were never used by a block.
     pub(crate) fn give(&self, start: u64, len: u64) {
         self.inner().medium.give(start, len);
     }
 
-    /// Whether a block that is kept is overwritten where it is. In a file it is not: the map that a kill leaves behind
-    /// names places whose bytes must be the ones that were committed.
+    /// Whether a kept block is overwritten in place. In a file it is not: after a kill, the map names places whose
+    /// bytes must still be the committed ones.
     pub(crate) fn overwrites(&self) -> bool {
         !self.is_file()
     }
@@ -256,7 +256,7 @@ impl Backing {
         }
     }
 
-    /// Gives the host back everything that is not used.
+    /// Returns all unused space to the host.
     pub(crate) fn punch(&self) -> Result<(), StoreError> {
         match &mut self.inner().medium {
             Medium::Memory { .. } => Ok(()),
@@ -291,17 +291,17 @@ impl Backing {
         }
     }
 
-    /// Whether so many blocks find room that need one range of slots each.
+    /// Whether there is room for this number of blocks, each in a range of slots.
     pub(crate) fn has_room(&self, units: u64) -> bool {
         self.inner().medium.places().has_room(units, UNIT_SLOTS)
     }
 
-    /// Slots behind all that are used.
+    /// Slots behind the last used one.
     pub(crate) fn growth(&self) -> u64 {
         self.inner().medium.places().growth()
     }
 
-    /// Releases this device's block between two addresses. Slots without a device become free, in a file once this
+    /// Releases this device's block in a range of addresses. Slots without a device become free; in a file, after this
     /// device's map records that.
     pub(crate) fn release(&mut self, start: u64, end: u64, block: Block) {
         let mut inner = self.pool.inner();
@@ -325,7 +325,7 @@ impl Backing {
         self.map.as_ref().map_or(0, |(log, _)| log.generation())
     }
 
-    /// Whether so much was given back that the record of it should not wait for a flush.
+    /// Whether the freed space is large enough to write its record before the next flush.
     pub(crate) fn wants_record(&self) -> bool {
         self.map.as_ref().is_some_and(|(_, released)| released.are_many())
     }
@@ -350,7 +350,7 @@ impl Backing {
     }
 }
 
-/// Freed places that wait for the next record take at most so much of a file.
+/// Most space of a file occupied by freed places that wait for the next record.
 const RELEASED_MAX_BYTES: u64 = 32 << 20;
 
 /// Places that were given back since the last record of a map, and are free after the next.
@@ -371,7 +371,7 @@ impl Released {
         self.places.drain(..)
     }
 
-    /// Whether they take so much that their record should not wait for a flush.
+    /// Whether they occupy so much space that their record should be written before the next flush.
     pub(crate) fn are_many(&self) -> bool {
         self.slots * SLOT_BYTES > RELEASED_MAX_BYTES
     }
@@ -398,7 +398,7 @@ fn append_changes(
     if power_cut { log.sync() } else { Ok(()) }
 }
 
-/// The map's entries between two blocks, holes included.
+/// The map's entries in a range of blocks, holes included.
 fn entries(map: &RunMap<Block>, start: u64, end: u64) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut at = start;

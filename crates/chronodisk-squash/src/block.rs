@@ -9,9 +9,9 @@ use super::{SLOT_BYTES, UNIT_SLOTS};
 pub(crate) enum Block {
     /// Zeros that take no space.
     Zeroed,
-    /// Made up when it is read.
+    /// Generated at each read.
     Generated,
-    /// At a place of the backing.
+    /// Kept at a place of the backing.
     Kept { place: u64, class: Class },
     /// Lost: a repaired image had an unknown content there. Reads fail until it is overwritten.
     Damaged,
@@ -25,7 +25,7 @@ impl Block {
         self.advanced(by)
     }
 
-    /// Whether it is kept only because nothing is known of it.
+    /// Whether it is kept only because its use is unknown.
     pub(crate) fn is_unclassified(self) -> bool {
         matches!(
             self,

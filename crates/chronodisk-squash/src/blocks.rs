@@ -12,11 +12,11 @@ use super::units::{DeviceUnit, VolumeUnit};
 use super::volume::Lens;
 use crate::len_of;
 
-/// Blocks by their numbers in the volume that is looked at; without one, in a volume that is the whole device.
+/// The device's blocks, addressed by block number of the selected volume, or of the device if no volume is selected.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     device: DeviceBlocks,
-    /// Of the volume that is looked at, unless it keeps the device's numbers.
+    /// The selected volume's address mapping; `None` if it keeps the device's numbers.
     lens: Option<Arc<Lens>>,
 }
 
@@ -33,13 +33,12 @@ impl Blocks {
         &mut self.device
     }
 
-    /// Selects the volume of later calls; `None` for one that keeps the device's numbers. Returns the one before.
+    /// Selects the volume of later calls; `None` for one that keeps the device's numbers. Returns the previous one.
     pub(crate) fn look_through(&mut self, lens: Option<Arc<Lens>>) -> Option<Arc<Lens>> {
         std::mem::replace(&mut self.lens, lens)
     }
 
-    /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the
-    /// first one lies.
+    /// The ranges of the device for a range of blocks: first block and end, and the first block's number on the device.
     fn on_device(
         &self,
         start: VolumeUnit,
@@ -60,7 +59,7 @@ impl Blocks {
         })
     }
 
-    /// Where a block lies on the device.
+    /// The block's number on the device.
     fn unit_on_device(&self, unit: VolumeUnit) -> Option<DeviceUnit> {
         self.lens.as_ref().map_or(Some(DeviceUnit(unit.0)), |lens| lens.at(unit.0, unit.0 + 1).0)
     }
@@ -72,7 +71,7 @@ impl Blocks {
         }
     }
 
-    /// The same, up to the first error.
+    /// As [`each`](Self::each), but stops at the first error.
     fn try_each(
         &mut self,
         start: VolumeUnit,
@@ -98,22 +97,22 @@ impl Blocks {
         found.all().map(|(from, to, ())| (VolumeUnit(from), VolumeUnit(to))).collect()
     }
 
-    /// Where from `start` on, before `end`, blocks wait or are kept, in order.
+    /// Ranges of waiting or kept blocks from `start` to `end`, in order.
     pub(crate) fn stored_pieces(&self, start: VolumeUnit, end: VolumeUnit) -> Vec<(VolumeUnit, VolumeUnit)> {
         self.collect(start, end, DeviceBlocks::stored_pieces)
     }
 
-    /// Where from `start` on, before `end`, blocks are kept because they are of a class, in order.
+    /// Ranges of blocks kept with a class from `start` to `end`, in order.
     pub(crate) fn pieces_of(&self, start: VolumeUnit, end: VolumeUnit, class: Class) -> Vec<(VolumeUnit, VolumeUnit)> {
         self.collect(start, end, |device, from, to| device.pieces_of(from, to, class))
     }
 
-    /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
+    /// Ranges of generated blocks from `start` to `end`, in order.
     pub(crate) fn generated_pieces(&self, start: VolumeUnit, end: VolumeUnit) -> Vec<(VolumeUnit, VolumeUnit)> {
         self.collect(start, end, DeviceBlocks::generated_pieces)
     }
 
-    /// Whether the block was kept as metadata, not just until it is classified.
+    /// Whether the block is kept as metadata, not as an unclassified one.
     pub(crate) fn is_kept_metadata(&self, unit: VolumeUnit) -> bool {
         self.unit_on_device(unit).is_some_and(|unit| self.device.is_kept_metadata(unit))
     }
@@ -123,7 +122,7 @@ impl Blocks {
         self.class_of(unit) == Some(Class::Raw)
     }
 
-    /// Whether the block is kept because a program says so.
+    /// Whether the block is kept because of a program's marker.
     pub(crate) fn is_noted(&self, unit: VolumeUnit) -> bool {
         self.class_of(unit) == Some(Class::Noted)
     }
@@ -132,7 +131,7 @@ impl Blocks {
         self.device.class_of(self.unit_on_device(unit)?)
     }
 
-    /// Whether some block between two is kept, or waits, only because nothing is known of it.
+    /// Whether a block in the range is waiting, or kept only because its use is unknown.
     pub(crate) fn has_unclassified(&self, start: VolumeUnit, end: VolumeUnit) -> bool {
         self.on_device(start, end).any(|(from, to, at)| self.device.has_unclassified(at, at + (to - from)))
     }
@@ -187,17 +186,17 @@ impl Blocks {
         self.try_each(start, end, DeviceBlocks::spill)
     }
 
-    /// Generates the contents between `start` and `end` from now on, for everything written there, including zeros.
+    /// Generates the contents between `start` and `end` from now on, including written zeros.
     pub(crate) fn squash_written(&mut self, start: VolumeUnit, end: VolumeUnit) {
         self.each(start, end, DeviceBlocks::squash_written);
     }
 
-    /// Zeros that were written between two are made up from now on.
+    /// Generates the contents of zeroed blocks in the range from now on.
     pub(crate) fn squash_zeros(&mut self, start: VolumeUnit, end: VolumeUnit) {
         self.each(start, end, DeviceBlocks::squash_zeros);
     }
 
-    /// Bytes from now on made up.
+    /// Generates the contents of stored blocks in the range from now on.
     pub(crate) fn squash(&mut self, start: VolumeUnit, end: VolumeUnit) {
         self.each(start, end, DeviceBlocks::squash);
     }
@@ -207,7 +206,7 @@ impl Blocks {
         self.device.seed()
     }
 
-    /// Whether so many blocks wait that some should find another place.
+    /// Whether half of the room for unclassified blocks is used.
     pub(crate) fn waiting_is_half_full(&self) -> bool {
         self.device.waiting_is_half_full()
     }

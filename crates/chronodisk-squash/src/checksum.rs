@@ -7,8 +7,8 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 /// Sets the last four bytes so that the CRC-32C of all bytes is `sum`.
 ///
-/// Four bytes pass through the register as one word that is added to it and then shifted out of it; that can be
-/// undone step by step, from the register as it must be at the end.
+/// The last four bytes are XORed into the register as one word, which is then shifted out. These steps can be undone
+/// one by one, from the register's required final state.
 pub(crate) fn forge(bytes: &mut [u8], sum: u32) {
     let (head, tail) = bytes.split_last_chunk_mut::<4>().expect("a sector has four bytes");
     let wanted = (0..32).fold(!sum, |register, _| match register & 1 << 31 {
@@ -19,11 +19,11 @@ pub(crate) fn forge(bytes: &mut [u8], sum: u32) {
     *tail = (!crc32c::crc32c(head) ^ wanted).to_le_bytes();
 }
 
-/// Finds bits for which `crc` is `sum`. `crc` is an affine function of the bits, as CRCs are of bytes. `None` if no
-/// choice of `count` (at most 64) bits gives it.
+/// Finds bits for which `crc` is `sum`. As CRCs are, `crc` is an affine function of the bits. `None` if no choice of
+/// `count` (at most 64) bits gives `sum`.
 pub(crate) fn solve(count: u32, crc: impl Fn(u64) -> u32, sum: u32) -> Option<u64> {
     let without = crc(0);
-    // For each highest bit a change of the checksum that has it, and the bits that make it.
+    // By highest bit: a change of the checksum with this highest bit, and the bits that cause it.
     let mut basis = [(0, 0); 32];
     for bit in (0..count).map(|index| 1 << index) {
         let reduced = reduce((crc(bit) ^ without, bit), &basis);

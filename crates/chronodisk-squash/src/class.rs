@@ -1,4 +1,4 @@
-//! Why a block is kept.
+//! Classes of kept blocks.
 
 /// Content of a kept block, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,13 +25,13 @@ pub enum Class {
     /// Quota and orphan files, protection against double mounts, reserved inodes, and metadata that
     /// the journal names before an inode does.
     OtherMetadata,
-    /// Not decided yet.
+    /// Not classified yet.
     Unclassified,
     /// Kept because the file system is not understood.
     Everything,
     /// Kept because everything was asked to be.
     Exact,
-    /// Partition tables, and all else outside of partitions.
+    /// Partition tables, and all other blocks outside partitions.
     PartitionTable,
     /// Trees of free space, of inodes, and of block owners.
     SpaceTree,
@@ -41,7 +41,7 @@ pub enum Class {
     Checksums,
     /// Contents of files that are kept because of their names.
     Raw,
-    /// Pages that a notice says are worth keeping.
+    /// Pages that a program's marker asks to keep.
     Noted,
 }
 
@@ -95,8 +95,8 @@ impl Class {
         }
     }
 
-    /// Blocks of it are compressed: metadata that are many. Superblocks are few and written often; contents of files
-    /// may not become shorter.
+    /// Whether blocks of this class are compressed: classes with many blocks. Superblocks are few and written often,
+    /// and contents of files may be incompressible.
     pub(crate) fn is_compressed(self) -> bool {
         match self {
             Class::GroupDescriptors
@@ -121,7 +121,7 @@ impl Class {
         }
     }
 
-    /// As it is written in an image: its place in [`Class::ALL`], counted from 1.
+    /// Its code in images: its position in [`Class::ALL`], counted from 1.
     pub(crate) fn code(self) -> u8 {
         self as u8 + 1
     }

@@ -129,8 +129,8 @@ pub(crate) trait Classifier: Debug + Send {
     /// Called after a range was discarded (`discard`) or zeroed.
     fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// Gives generated contents in a range of blocks the form that the file system verifies; `bytes` are the volume's
-    /// from `offset_bytes` on.
+    /// Changes generated contents of a range of blocks so that the file system's checks accept them. `bytes` are the
+    /// volume's from `offset_bytes` on.
     fn correct(
         &mut self,
         _units: (VolumeUnit, VolumeUnit),
@@ -163,8 +163,8 @@ pub(crate) trait Classifier: Debug + Send {
     fn counts(&self) -> Counts;
 }
 
-/// Judges whole blocks from `unit` on. `verdict(first, end, bytes)` returns the verdict for `first` and the end of the
-/// run to which it applies.
+/// Judges whole blocks from `unit` on. `verdict(first, end, bytes)` returns the verdict for `first`, and the end of the
+/// run with this verdict.
 pub(crate) fn judge_runs(
     unit: VolumeUnit,
     bytes: &[u8],

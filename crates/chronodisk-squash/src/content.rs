@@ -2,7 +2,7 @@
 
 use super::UNIT_BYTES;
 
-/// Content that is made up for a block whose bytes were not kept.
+/// Kind of generated contents, for blocks whose bytes were not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentKind {
     /// Zeros.
@@ -28,7 +28,7 @@ impl ContentKind {
         }
     }
 
-    /// As it is written in an image's header.
+    /// Its code in an image's header.
     pub(crate) fn code(self) -> u8 {
         match self {
             ContentKind::Zeros => 0,

@@ -64,7 +64,7 @@ impl DeviceBlocks {
         }
     }
 
-    /// The block behind the last one.
+    /// The end of the device, in blocks.
     pub(crate) fn end(&self) -> DeviceUnit {
         self.end
     }
@@ -82,8 +82,8 @@ impl DeviceBlocks {
         &self.backing
     }
 
-    /// Bytes of kept blocks that other devices have, too, and of these how many are not to be counted here, if each
-    /// of the devices counts an equal part.
+    /// Bytes of kept blocks shared with other devices, and the part of these bytes charged to the other devices when
+    /// each device is charged an equal share.
     pub(crate) fn shared_bytes(&self) -> (u64, u64) {
         self.backing.shared_bytes(&self.map)
     }
@@ -112,12 +112,12 @@ impl DeviceBlocks {
         done
     }
 
-    /// Whether so many blocks wait that some should find another place.
+    /// Whether half of the room for unclassified blocks is used.
     pub(crate) fn waiting_is_half_full(&self) -> bool {
         self.arena.places().used() > self.arena.places().available()
     }
 
-    /// Where from `start` on, before `end`, blocks wait or are kept, in order.
+    /// Ranges of waiting or kept blocks from `start` to `end`, in order.
     pub(crate) fn stored_pieces(&self, start: DeviceUnit, end: DeviceUnit) -> Vec<(DeviceUnit, DeviceUnit)> {
         let mut stored: RunMap<()> = RunMap::default();
         self.waiting.pieces(start.0, end.0).for_each(|(from, to, _)| stored.set(from, to, ()));
@@ -126,7 +126,7 @@ impl DeviceBlocks {
         ranges(&stored)
     }
 
-    /// Where from `start` on, before `end`, blocks are kept because they are of a class, in order.
+    /// Ranges of blocks kept with a class from `start` to `end`, in order.
     pub(crate) fn pieces_of(&self, start: DeviceUnit, end: DeviceUnit, class: Class) -> Vec<(DeviceUnit, DeviceUnit)> {
         let is_of = |block: Block| match block {
             Block::Kept { class: of, .. } | Block::Packed { class: of, .. } => of == class,
@@ -138,7 +138,7 @@ impl DeviceBlocks {
         ranges(&found)
     }
 
-    /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
+    /// Ranges of generated blocks from `start` to `end`, in order.
     pub(crate) fn generated_pieces(&self, start: DeviceUnit, end: DeviceUnit) -> Vec<(DeviceUnit, DeviceUnit)> {
         let mut generated: RunMap<()> = RunMap::default();
         let made_up = self.map.pieces(start.0, end.0).filter(|piece| piece.2 == Block::Generated);
@@ -147,13 +147,13 @@ impl DeviceBlocks {
         ranges(&generated)
     }
 
-    /// Whether the block was kept as metadata, not just until it is classified.
+    /// Whether the block is kept as metadata, not as an unclassified one.
     pub(crate) fn is_kept_metadata(&self, unit: DeviceUnit) -> bool {
         let waits = self.waiting.at(unit.0, unit.0 + 1).0.is_some();
         !waits && self.class_of(unit).is_some_and(|class| class != Class::Unclassified)
     }
 
-    /// Why the block is kept, if it is.
+    /// The class of a kept block.
     pub(crate) fn class_of(&self, unit: DeviceUnit) -> Option<Class> {
         match self.map.at(unit.0, unit.0 + 1).0 {
             Some(Block::Kept { class, .. } | Block::Packed { class, .. }) => Some(class),
@@ -161,7 +161,7 @@ impl DeviceBlocks {
         }
     }
 
-    /// Whether some block between two is kept, or waits, only because nothing is known of it.
+    /// Whether a block in the range is waiting, or kept only because its use is unknown.
     pub(crate) fn has_unclassified(&self, start: DeviceUnit, end: DeviceUnit) -> bool {
         self.waiting.pieces(start.0, end.0).next().is_some()
             || self.map.pieces(start.0, end.0).any(|(_, _, block)| block.is_unclassified())
@@ -271,7 +271,7 @@ impl DeviceBlocks {
             let (block, block_end) = self.map.at(at, end);
             let from = ((at - unit) * UNIT_BYTES) as usize;
             if let Some(place) = in_place(block) {
-                // Nothing about it is new but its bytes, and perhaps its class.
+                // Only its bytes changed, and perhaps its class.
                 let to = ((block_end - unit) * UNIT_BYTES) as usize;
                 self.backing.write(at, place, &bytes[from..to])?;
                 self.stop_waiting(at, block_end);
@@ -325,7 +325,7 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// One block is another one from now on, at its place or at a new one.
+    /// Replaces a block by another one, at its place or at a new one.
     fn put(&mut self, unit: u64, own: Option<Block>, block: Block) {
         let place_of = |block: Block| slots_of(block, 1).map(|slots| slots.0);
         if own.and_then(place_of) != place_of(block) {
@@ -359,14 +359,14 @@ impl DeviceBlocks {
             }
             let own = self.map.at(unit, unit + 1).0;
             if let Some(Block::Packed { place, stored_bytes, .. }) = self.backing.join(unit, &packed[..len])? {
-                // Why another device keeps it is its own affair.
+                // Another device may keep it for a different reason.
                 self.put(unit, own, Block::Packed { place, stored_bytes, class });
                 continue;
             }
             let slots = (len as u64).div_ceil(SLOT_BYTES);
             let Some((place, _)) = self.backing.take(slots, slots) else {
                 if matches!(own, Some(Block::Kept { .. })) {
-                    // Where it is, there is room for it.
+                    // There is room for it at its own place.
                     self.keep_run(unit, bytes, class)?;
                     continue;
                 }
@@ -451,7 +451,7 @@ impl DeviceBlocks {
             };
             let taken_end = at + len / UNIT_SLOTS;
             self.arena.write(place, &bytes[from..((taken_end - unit) * UNIT_BYTES) as usize]);
-            // If the block never gets beyond waiting, its bytes are made up.
+            // A block that never leaves the waiting state is generated.
             self.set(at, taken_end, Some(Block::Generated));
             self.waiting.set(at, taken_end, Frame(place));
             at = taken_end;
@@ -487,7 +487,7 @@ impl DeviceBlocks {
                 blocks.backing.read(at, place + (at - from) * UNIT_SLOTS, 0, bytes)
             };
             match self.keep_again(from, to, class, read) {
-                // It keeps its state, and its readers get an error.
+                // A damaged block keeps its state, and reads of it fail.
                 Ok(()) | Err(StoreError::Damaged { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -495,7 +495,8 @@ impl DeviceBlocks {
         Ok(())
     }
 
-    /// Keeps blocks of the device whose bytes `read` has elsewhere, in parts, so that little memory is taken besides.
+    /// Stores kept blocks of the device again from the bytes that `read` returns, in parts, so that little additional
+    /// memory is needed.
     fn keep_again(
         &mut self,
         from: u64,
@@ -532,13 +533,13 @@ impl DeviceBlocks {
         (places.used() + places.available()) * SLOT_BYTES
     }
 
-    /// Generates the contents between `start` and `end` from now on, for everything written there, including zeros.
+    /// Generates the contents between `start` and `end` from now on, including written zeros.
     pub(crate) fn squash_written(&mut self, start: DeviceUnit, end: DeviceUnit) {
         let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
         self.squash_where(start, end, |block| block != Block::Generated && !asked_for(block));
     }
 
-    /// Zeros that were written between two are made up from now on.
+    /// Generates the contents of zeroed blocks in the range from now on.
     pub(crate) fn squash_zeros(&mut self, start: DeviceUnit, end: DeviceUnit) {
         self.squash_where(start, end, |block| block == Block::Zeroed);
     }
@@ -551,7 +552,7 @@ impl DeviceBlocks {
         });
     }
 
-    /// Bytes from now on made up.
+    /// Generates the contents of stored blocks in the range from now on.
     pub(crate) fn squash(&mut self, start: DeviceUnit, end: DeviceUnit) {
         self.give(start, end, Some(Block::Generated));
     }
@@ -561,12 +562,12 @@ impl DeviceBlocks {
         self.give(start, end, Some(Block::Zeroed));
     }
 
-    /// As if never written.
+    /// Makes blocks as if they were never written.
     pub(crate) fn forget(&mut self, start: DeviceUnit, end: DeviceUnit) {
         self.give(start, end, None);
     }
 
-    /// Lets blocks between two be this from now on.
+    /// Sets the state of blocks in a range.
     fn give(&mut self, start: DeviceUnit, end: DeviceUnit, block: Option<Block>) {
         self.work(Worker::Remap, |blocks| blocks.set(start.0, end.0, block));
     }
@@ -581,7 +582,7 @@ impl DeviceBlocks {
         self.backing.is_file()
     }
 
-    /// Gives the host back everything that is not used.
+    /// Returns all unused space to the host.
     pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
         self.backing.punch()
     }

@@ -9,7 +9,7 @@ use super::content::{Content, ContentKind};
 use super::runs::RunValue;
 use crate::crc32c;
 
-/// A type of files whose contents are made up.
+/// A type of file whose contents can be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -19,10 +19,9 @@ pub enum FileKind {
     Random,
     /// Lines of English words.
     Text,
-    /// A PDF document with one page of text (ISO 32000-1), if it has at least [`FileKind::len_bytes_min`].
+    /// A PDF document with one page of text (ISO 32000-1), for files of at least [`FileKind::len_bytes_min`].
     Pdf,
-    /// A gzip member with text that is not compressed (RFC 1951 and 1952), if it has at least
-    /// [`FileKind::len_bytes_min`].
+    /// A gzip member with stored text (RFC 1951 and 1952), for files of at least [`FileKind::len_bytes_min`].
     Gzip,
 }
 
@@ -56,7 +55,7 @@ impl FileKind {
 /// Largest offset in a file on Linux (`MAX_LFS_FILESIZE`).
 pub(crate) const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 
-/// Where in a file a block of 4 KiB lies whose contents are made up by the file's kind.
+/// Place in a file of a generated block of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilePart {
     /// The file's number, as the file system or its classifier counts them.
@@ -70,7 +69,7 @@ impl RunValue for FilePart {
     }
 }
 
-/// A file that is made up.
+/// A file with generated contents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeUpFile {
     pub(crate) kind: FileKind,
@@ -79,7 +78,7 @@ pub(crate) struct MadeUpFile {
 }
 
 impl MadeUpFile {
-    /// Fills `bytes` with the file's from `offset_bytes` on. Bytes behind its end are arbitrary.
+    /// Fills `bytes` with the file's from `offset_bytes` on. Bytes beyond its end are arbitrary.
     pub(crate) fn fill(&self, offset_bytes: u64, bytes: &mut [u8]) {
         let short = self.len_bytes < self.kind.len_bytes_min();
         match self.kind {
@@ -156,7 +155,7 @@ impl Window<'_> {
         self.offset_bytes + self.bytes.len() as u64
     }
 
-    /// Copies a piece at `at` in the file into the window, as far as it overlaps.
+    /// Copies the part of a piece at `at` that overlaps the window.
     fn put(&mut self, at: u64, piece: &[u8]) {
         let (from, to) = (at.max(self.offset_bytes), (at + piece.len() as u64).min(self.end_bytes()));
         if from < to {
@@ -194,8 +193,8 @@ impl Gzip {
     /// File bytes from the header of one block to the next.
     const BLOCK_BYTES: u64 = 64 << 10;
     const LEN_BYTES_MIN: u64 = Gzip::HEADER.len() as u64 + Gzip::BLOCK_HEADER_BYTES + Gzip::TRAILER_BYTES;
-    /// At the end of each sector's text: four bytes that are free, and four that make the checksum's register zero, so
-    /// that a long text's checksum follows from its last sector alone.
+    /// At the end of each sector's text: four free bytes, and four that set the checksum's register to zero. So a long
+    /// text's checksum depends on its last sector alone.
     const RESET_BYTES: usize = 8;
 
     fn fill(&self, window: &mut Window<'_>) {
@@ -238,7 +237,7 @@ impl Gzip {
         }
     }
 
-    /// Where the text in a sector lies in the file: its first byte, and the one behind the last.
+    /// The text in a sector, as a range of the file: first byte and end.
     fn text_range(&self, sector: u64) -> (u64, u64) {
         let begin = sector * UNIT_BYTES;
         let (block, within) = (begin / Gzip::BLOCK_BYTES, begin % Gzip::BLOCK_BYTES);
@@ -273,7 +272,7 @@ impl Gzip {
         if sector == 0 { 0 } else { !0 }
     }
 
-    /// Lets a sector that was filled, and that the file goes to the end of, have a CRC-32C by the free bytes.
+    /// Sets the free bytes so that a sector within the file has the CRC-32C `sum`.
     fn check(&self, number: u64, sector: &mut Sector, sum: u32) {
         let (from, to) = self.text_range(number);
         let [from, to] = [from, to].map(|at| (at - number * UNIT_BYTES) as usize);
@@ -287,14 +286,14 @@ impl Gzip {
     }
 }
 
-/// The CRC-32 of bytes that come after others, from the others'.
+/// Continues a CRC-32 with further bytes.
 fn crc32_after(before: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(before);
     hasher.update(bytes);
     hasher.finalize()
 }
 
-/// A document of one page, whose contents are as long as they must be.
+/// A document of one page, with the length of contents that its file needs.
 struct Pdf {
     seed: u64,
     len_bytes: u64,
@@ -316,12 +315,12 @@ impl Pdf {
     const LINE_END: &[u8] = b") Tj T*\n";
     /// Digits of the largest number of 64 bits.
     const DIGITS: usize = 20;
-    /// All but the lines; a test keeps it true.
+    /// Length of everything but the lines; a test checks it.
     const LEN_BYTES_MIN: u64 = 617;
 
-    /// Everything before the stream, and where the objects begin. Its length does not depend on the stream's.
+    /// All bytes before the stream, and the offsets of the objects. The length does not depend on the stream's.
     fn head(stream_bytes: u64) -> (Vec<u8>, Vec<usize>) {
-        // A comment of bytes beyond ASCII says that the file is binary.
+        // A comment with non-ASCII bytes marks the file as binary.
         let mut head = b"%PDF-1.4\n%\xE2\xE3\xCF\xD3\n".to_vec();
         let mut places = Vec::new();
         for (object, number) in Pdf::OBJECTS.iter().zip(1..) {
@@ -334,7 +333,7 @@ impl Pdf {
         (head, places)
     }
 
-    /// Everything behind the stream, which ends at `at`. Its length does not depend on that.
+    /// All bytes after the stream, which ends at `at`. The length does not depend on `at`.
     fn tail(places: &[usize], at: u64) -> Vec<u8> {
         let table_at = at + Pdf::END_STREAM.len() as u64;
         let mut tail = format!("{}xref\n0 {}\n0000000000 65535 f \n", Pdf::END_STREAM, places.len() + 1);
@@ -367,13 +366,13 @@ impl Pdf {
         window.put(stream_end, &Pdf::tail(&places, stream_end));
     }
 
-    /// Where lines begin, if the stream begins at `stream_at`, and how many there are.
+    /// Offset of the first line, for a stream that begins at `stream_at`, and the number of lines.
     fn lines(&self, stream_at: u64) -> (u64, u64) {
         let lines_at = stream_at + Pdf::BEGIN_TEXT.len() as u64;
         (lines_at, (self.len_bytes - Pdf::LEN_BYTES_MIN) / Pdf::LINE_BYTES)
     }
 
-    /// The last line that ends before a place, behind its parenthesis.
+    /// The end of the last line before a place, after its parenthesis.
     fn last_words_before(&self, end: u64) -> u64 {
         let (lines_at, count) = self.lines(Pdf::head(0).0.len() as u64);
         lines_at + (count.min((end - lines_at) / Pdf::LINE_BYTES) - 1) * Pdf::LINE_BYTES + 1
@@ -412,7 +411,7 @@ mod tests {
     const LENGTHS: [u64; 13] =
         [23, 24, 35, 4095, 4096, 4104, 65_543, 65_544, 65_548, 65_549, 131_084, 131_085, 1_000_000];
 
-    /// The text of a member whose blocks are all stored.
+    /// The text of a member that has only stored blocks.
     fn unpacked(member: &[u8]) -> Vec<u8> {
         let (mut text, mut at) = (Vec::new(), Gzip::HEADER.len());
         loop {
@@ -481,7 +480,7 @@ mod tests {
             let bytes = whole(FileKind::Pdf, len_bytes);
             let text = String::from_utf8_lossy(&bytes);
             assert!(text.ends_with("\n%%EOF\n") && text.starts_with("%PDF-1.4\n"), "{len_bytes}");
-            // The table is where the end says, and the objects where the table says.
+            // The end of the file points to the table, and the table to the objects.
             let table: usize = text[text.rfind("startxref\n").unwrap() + 10..].lines().next().unwrap().parse().unwrap();
             assert!(bytes[table..].starts_with(b"xref\n0 6\n"), "{len_bytes}");
             for number in 1..6 {
@@ -508,7 +507,7 @@ mod tests {
     }
 
     proptest! {
-        /// As damaged inodes and trees may have them.
+        /// Extreme numbers, as in damaged inodes and trees.
         #[test]
         fn any_length_and_any_place_are_borne(
             kind in prop::sample::select(&FileKind::ALL[..]),

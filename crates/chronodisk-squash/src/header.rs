@@ -16,13 +16,14 @@ pub(crate) const HEADER_BYTES: u64 = UNIT_BYTES;
 pub(crate) const DEVICES_MAX: usize = IMAGE_DEVICES_MAX;
 
 const MAGIC: &[u8; 8] = b"CDSQUASH";
-/// Of an image of one device, of one of several, and of either with checksums and commits.
+/// Versions of images: of one device, of several, and of either with checksums and commits.
 const VERSIONS: [u32; 3] = [1, 2, 3];
 /// The version of images that are made, and that can be written to.
 pub(crate) const VERSION: u32 = 3;
-/// Where the capacity of each device is.
+/// Offset of the capacities.
 const CAPACITIES_AT: usize = 64;
-/// Where commits are: two for each device, written in turns, so that one torn by a power cut leaves the other.
+/// Offset of the commits: two for each device, written alternately, so that a power cut that tears one leaves the
+/// other.
 const COMMITS_AT: usize = 1024;
 pub(crate) const COMMIT_BYTES: usize = 24;
 
@@ -30,11 +31,11 @@ pub(crate) const COMMIT_BYTES: usize = 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) version: u32,
-    /// Of each device.
+    /// Capacity of each device.
     pub(crate) capacities_bytes: Vec<u64>,
     pub(crate) content: Content,
     pub(crate) mode: SquashMode,
-    /// Tells the files of two images apart; chosen when the image is made.
+    /// Random number that identifies the image's files; chosen when the image is made.
     pub(crate) identity: u64,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Commit {
     pub(crate) sequence: u64,
 }
 
-/// The header as it is in the file, with these commits.
+/// The header's bytes in the file, with these commits.
 pub(crate) fn encode(header: &Header, commits: &[Commit]) -> [u8; HEADER_BYTES as usize] {
     let mut bytes = [0; HEADER_BYTES as usize];
     let capacity_bytes = header.capacities_bytes.iter().copied().max().unwrap_or(0);
@@ -112,7 +113,7 @@ fn decode_capacities(bytes: &[u8; HEADER_BYTES as usize], version: u32) -> Resul
     Ok(capacities.chunks_exact(8).map(|capacity| u64_at(capacity, 0)).collect())
 }
 
-/// Where one of a device's two commits is.
+/// Offset of one of a device's two commits.
 pub(crate) fn commit_at(device: usize, which: usize) -> u64 {
     (COMMITS_AT + (2 * device + which) * COMMIT_BYTES) as u64
 }
@@ -127,7 +128,7 @@ pub(crate) fn encode_commit(device: usize, commit: Commit) -> [u8; COMMIT_BYTES]
     bytes
 }
 
-/// A device's last commit, and which of the two it is; `None` if neither can be believed.
+/// A device's last commit, and its index of the two; `None` if neither is valid.
 pub(crate) fn last_commit(header: &[u8; HEADER_BYTES as usize], device: usize) -> Option<(Commit, usize)> {
     let commit = |which: usize| {
         let at = commit_at(device, which) as usize;

@@ -31,7 +31,7 @@ pub struct ImageInfo {
     pub generation: u64,
     /// Kept bytes of the device, by class, without empty classes.
     pub kept_bytes: Vec<(Class, u64)>,
-    /// Bytes of the device that are made up when they are read.
+    /// Bytes of the device that are generated when read.
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
@@ -43,7 +43,7 @@ pub struct ImageInfo {
     /// Space of the image's files on the host, including checksums and unused space; files common to several devices
     /// count for each.
     pub host_bytes: u64,
-    /// Bytes of kept blocks that other devices of the image have, too, and that are there once.
+    /// Bytes of kept blocks that are shared with other devices of the image and stored once.
     pub shared_bytes: u64,
 }
 
@@ -98,7 +98,7 @@ impl ImageInfo {
     }
 }
 
-/// One minus the share of `full_bytes` that `stored_bytes` are.
+/// One minus the ratio of `stored_bytes` to `full_bytes`.
 pub(crate) fn savings(stored_bytes: u64, full_bytes: u64) -> Option<f64> {
     (full_bytes > 0).then(|| 1.0 - stored_bytes as f64 / full_bytes as f64)
 }

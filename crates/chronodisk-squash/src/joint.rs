@@ -18,24 +18,24 @@ use super::runs::{RunMap, RunValue};
 use super::slot_file::SlotFile;
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 
-/// Memory for the stores of several devices, at most so many bytes for all of them; clones are the same memory.
+/// Memory shared by the stores of several devices, with one limit in bytes. Clones are the same memory.
 #[derive(Clone, Debug)]
 pub struct JointMemory(Pool);
 
 impl JointMemory {
-    /// At most `budget_bytes`.
+    /// Memory of at most `budget_bytes`.
     #[must_use]
     pub fn new(budget_bytes: u64) -> Self {
         JointMemory(Pool::memory(budget_bytes))
     }
 
-    /// One more device.
+    /// The backing of a further device.
     pub(crate) fn member(&self) -> Backing {
         self.0.backing(true, RunMap::default(), None)
     }
 }
 
-/// So many devices beyond the first.
+/// Number of devices beyond the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Others(pub(super) u32);
 
@@ -51,8 +51,8 @@ impl Backing {
         self.inner().others.at(place, place + 1).0.is_some()
     }
 
-    /// The block that some device, this one among them, has at an address, if these are its bytes. This device has it
-    /// from then on.
+    /// The block of any device at an address, this one included, if it has these bytes. This device shares it from then
+    /// on.
     pub(crate) fn join(&self, unit: u64, bytes: &[u8]) -> Result<Option<Block>, StoreError> {
         if !self.is_joint() {
             return Ok(None);
@@ -79,15 +79,15 @@ impl Backing {
         Ok(None)
     }
 
-    /// This device has this at an address from now on.
+    /// Records this device's block at an address.
     pub(crate) fn note(&self, unit: u64, block: Block) {
         if self.is_joint() {
             self.inner().held[self.index].set(unit, unit + 1, block);
         }
     }
 
-    /// Of the bytes that a device's blocks take, how many others have, too, and how many of these are not its part, if
-    /// each of them has an equal one.
+    /// Bytes of a device's blocks that are shared with other devices, and the part of them that is charged to the
+    /// others when each device is charged an equal share.
     pub(crate) fn shared_bytes(&self, map: &RunMap<Block>) -> (u64, u64) {
         let inner = self.inner();
         let (mut shared, mut of_others) = (0, 0);
@@ -147,7 +147,7 @@ fn claim(map: &RunMap<Block>, slots: &mut RunMap<AtSlot>, others: &mut RunMap<Ot
             _ => AtSlot::Of(start.wrapping_mul(UNIT_SLOTS)),
         };
         for (from, to, there) in slots.pieces(place, place + len) {
-            // A block is another device's as a whole, or not at all.
+            // Devices share whole blocks only.
             let whole = match block {
                 Block::Packed { .. } => (from, to) == (place, place + len),
                 _ => (from - place).is_multiple_of(UNIT_SLOTS) && (to - place).is_multiple_of(UNIT_SLOTS),

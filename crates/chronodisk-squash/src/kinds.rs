@@ -11,7 +11,7 @@ use super::names::NameRule;
 use super::units::VolumeBytes;
 use super::{btrfs, ext4, f2fs, xfs};
 
-/// In this order they are looked for; the first one whose superblock is there counts.
+/// Kinds of file systems, in the order of the search; the first one with a superblock is used.
 const KINDS: [&Kind; 4] = [&ext4::KIND, &xfs::KIND, &f2fs::KIND, &btrfs::KIND];
 
 /// The part of a volume's beginning that may contain a superblock.
@@ -21,7 +21,7 @@ pub(crate) const BEGINNING_BYTES: Range<u64> = 0..4096;
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Where its superblock lies, counted from a volume's beginning.
+    /// Place of its superblock, counted from a volume's beginning.
     pub(crate) superblock_bytes: Range<u64>,
     /// Looks for it.
     pub(crate) find: fn(&Site, &mut Blocks) -> Result<Found, StoreError>,
@@ -30,14 +30,14 @@ pub(crate) struct Kind {
 /// The classifier of a file system that was found.
 pub(crate) type Found = Result<Box<dyn Classifier>, Refusal>;
 
-/// Where a file system may lie, and how it is to be followed.
+/// Byte range that may hold a file system, and options for following it.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) start_bytes: u64,
     pub(crate) end_bytes: u64,
     /// A journal is kept but not read.
     pub(crate) ignore_journal: bool,
-    /// Which files are treated in another way.
+    /// Rules by file name.
     pub(crate) names: Arc<[NameRule]>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn touches(start_bytes: u64, of: &Range<u64>, range: VolumeBytes) -> 
 }
 
 impl Site {
-    /// Between two bytes, with nothing else known.
+    /// A range with default options.
     pub(crate) fn plain(start_bytes: u64, end_bytes: u64) -> Self {
         Site { start_bytes, end_bytes, ignore_journal: false, names: [].into() }
     }
@@ -69,12 +69,12 @@ impl Site {
     }
 }
 
-/// Whether a superblock is between two bytes, understood or not.
+/// Whether a range holds a superblock, supported or not.
 pub(crate) fn holds_file_system(blocks: &mut Blocks, start_bytes: u64, end_bytes: u64) -> Result<bool, StoreError> {
     Ok(!matches!(Site::plain(start_bytes, end_bytes).find(blocks)?, Err(Refusal::Absent)))
 }
 
-/// Whether a superblock of another kind is between two bytes, understood or not.
+/// Whether a range holds a superblock of another kind, supported or not.
 pub(crate) fn holds_another(
     kind: &Kind,
     blocks: &mut Blocks,

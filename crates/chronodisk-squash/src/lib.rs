@@ -1,16 +1,15 @@
-//! A store that keeps the metadata of file systems and makes up the rest: a device of 100 TiB on a laptop.
+//! A store that keeps the metadata of file systems and generates the rest: a device of 100 TiB on a laptop.
 //!
-//! After "Emulating Goliath Storage Systems with David" (Agrawal et al., ACM TOS 2012): a classifier says
-//! which blocks are a file system's own; these are kept, compactly, in memory or in an image file; the
-//! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
-//! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
+//! After "Emulating Goliath Storage Systems with David" (Agrawal et al., ACM TOS 2012): a classifier determines the
+//! blocks of the file system itself. These are kept, compactly, in memory or in an image file. Contents of files are
+//! dropped, and generated when they are read. Unclassified blocks wait in memory up to a limit, and are kept beyond it.
+//! A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and
-//! on linear volumes of LVM. Anything else is kept.
-//! [`SquashMode::Exact`] keeps everything, compressed.
+//! Supported: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and on linear
+//! volumes of LVM. Anything else is kept. [`SquashMode::Exact`] keeps all blocks, compressed.
 //!
-//! Files may be kept, or made up in the form of their kind, by their [names](NameRule); programs may mark pages by a
-//! [`Notice`]; and the stores of mirrors may share a [`JointMemory`].
+//! [Rules by name](NameRule) keep files, or generate their contents in the form of their kind. Programs may mark pages
+//! by a [`Notice`]. The stores of mirrors may share a [`JointMemory`].
 #![forbid(unsafe_code)]
 
 mod arena;

@@ -1,10 +1,10 @@
-//! Where the parts of a device have its blocks.
+//! Maps the device's blocks to its parts.
 
 use super::part::Part;
 use super::runs::{RunMap, RunValue};
 use super::units::{DeviceUnit, VolumeBytes, VolumeUnit};
 
-/// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
+/// Location of a block: index of its part, and block number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) index: usize,
@@ -12,7 +12,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// A range of the device's bytes, whose first block `from` is here, as the part counts it.
+    /// The part's addresses for a range of the device's bytes. This location is that of the device's block `from`.
     pub(crate) fn range(self, from: DeviceUnit, start_bytes: u64, end_bytes: u64) -> VolumeBytes {
         let offset_bytes = start_bytes - from.offset_bytes() + self.unit.offset_bytes();
         VolumeBytes { offset_bytes, len_bytes: end_bytes - start_bytes }
@@ -25,7 +25,7 @@ impl RunValue for Location {
     }
 }
 
-/// Where parts lie, by blocks of the device.
+/// Locations of the parts, by blocks of the device.
 pub(crate) fn locations_of(parts: &[Part]) -> RunMap<Location> {
     let mut locations = RunMap::default();
     for (index, part) in parts.iter().enumerate() {

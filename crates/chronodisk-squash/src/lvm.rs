@@ -23,7 +23,7 @@ const LABEL_TYPE: &[u8; 8] = b"LVM2 001";
 const CHECKSUM_SEED: u32 = 0xF597_A6CF;
 const HEADER_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
 const FLAG_IGNORED: u32 = 1;
-/// By default there is room for 512 KiB.
+/// Largest text of metadata; by default there is room for 512 KiB.
 const TEXT_MAX_BYTES: u64 = 4 << 20;
 const VOLUMES_MAX: usize = 4_096;
 const SEGMENTS_MAX: usize = 65_536;
@@ -31,7 +31,7 @@ const SEGMENTS_MAX: usize = 65_536;
 /// Result of looking for a physical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// None, or one that is not whole yet.
+    /// There is no physical volume, or it is incomplete.
     Absent,
     Volumes(Physical),
     /// A volume whose metadata can't be interpreted.
@@ -47,13 +47,13 @@ pub(crate) struct Physical {
     pub(crate) notices: Vec<String>,
 }
 
-/// Where the metadata of a physical volume lie.
+/// Place of a physical volume's metadata.
 struct Area {
     start_bytes: u64,
     len_bytes: u64,
 }
 
-/// Reads the physical volume between two bytes of the device, and says where its metadata lie, which may change.
+/// Reads the physical volume in a range of the device. Also returns the place of its metadata, which may change later.
 pub(crate) fn read(
     blocks: &mut DeviceBlocks,
     start_bytes: u64,
@@ -101,7 +101,7 @@ fn label(sector: &[u8]) -> Option<(Vec<u8>, Vec<Area>)> {
     }
     let header = sector.get(u32_at(sector, 20) as usize..)?;
     let uuid = header.get(..UUID_BYTES)?.to_vec();
-    // Behind the device's size a list of areas of data, and one of areas of metadata; a zero ends each.
+    // After the device's size come a list of data areas and one of metadata areas, each ended by zeros.
     let mut entries = header
         .get(UUID_BYTES + 8..)?
         .chunks_exact(16)
@@ -111,9 +111,9 @@ fn label(sector: &[u8]) -> Option<(Vec<u8>, Vec<Area>)> {
 }
 
 enum Text {
-    /// There is no area, or it is not whole.
+    /// There is no area, or it is incomplete.
     Absent,
-    /// It belongs to no group.
+    /// The physical volume belongs to no group.
     None,
     Ignored,
     Committed(Vec<u8>),
@@ -212,7 +212,7 @@ fn section(text: &[u8]) -> Option<Section> {
 /// A group, its logical volumes, one of them, and its segment; lists beside.
 const DEPTH_MAX: usize = 8;
 
-/// Reads LVM's text (`lvm.conf(5)`), as far as metadata have it.
+/// Parses LVM's text format (`lvm.conf(5)`), reduced to the features in metadata.
 struct Reader<'a> {
     rest: &'a str,
 }
@@ -306,7 +306,7 @@ impl Reader<'_> {
     }
 }
 
-/// The logical volumes of a group that lie on the physical volume with this UUID, between two bytes of the device.
+/// The logical volumes of a group on the physical volume with this UUID, in a range of the device.
 fn volumes(group: &[(String, Value)], uuid: &[u8], start_bytes: u64, end_bytes: u64) -> Found {
     let wrong = |what: &str| Found::NotUnderstood(format!("metadata of LVM that can't be: {what}"));
     let is_own = |section: &Section| {
@@ -365,9 +365,9 @@ fn names(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Where extents of a physical volume lie.
+/// Range of a physical volume's extents.
 struct ExtentRange<'a> {
-    /// Its name in the metadata.
+    /// The volume's name in the metadata.
     own: &'a str,
     first_bytes: u64,
     extent_bytes: u64,
@@ -376,7 +376,7 @@ struct ExtentRange<'a> {
 }
 
 impl ExtentRange<'_> {
-    /// Where a logical volume lies, or why it is not understood.
+    /// The place of a logical volume, or the reason why it is not supported.
     fn volume(&self, logical: &Section) -> Result<Volume, String> {
         let mut segments: Vec<_> = sections(logical).map(|(_, segment)| segment).collect();
         segments.sort_by_key(|segment| number(segment, "start_extent"));

@@ -98,8 +98,8 @@ impl MapLog {
     }
 
     /// Reads a log into a map. An incomplete record at the end is truncated, because it was never acknowledged. Any
-    /// other error is reported, and so is a log that ends before the last commit. `power_cut`: the map's content then
-    /// survives a power cut, if it is `writable`.
+    /// other error is reported, and so is a log that ends before the last commit. With `power_cut`, a `writable` map's
+    /// content then survives a power cut.
     pub(crate) fn open(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -121,7 +121,7 @@ impl MapLog {
             match log.read_record(file_bytes, units) {
                 Ok(Some(entries)) => entries.into_iter().for_each(|entry| entry.apply(&mut map)),
                 Ok(None) => break,
-                // Behind the last commit a power cut leaves some records and not others, in any order.
+                // After the last commit, a power cut may leave any of the later records.
                 Err(StoreError::Image { .. }) if committed.generation > 0 && log.commit() >= committed => break,
                 Err(error) => return Err(error),
             }
@@ -166,7 +166,7 @@ impl MapLog {
         Ok(self.file.size()?.allocated_bytes)
     }
 
-    /// How far the log goes.
+    /// The end of the log and its generation.
     pub(crate) fn commit(&self) -> Commit {
         Commit { generation: self.generation, sequence: self.sequence }
     }
@@ -204,7 +204,7 @@ impl MapLog {
         Ok(())
     }
 
-    /// Everything that was appended reaches the medium.
+    /// Makes all appended records durable.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.file.sync()?;
         if self.renamed {
@@ -219,7 +219,8 @@ impl MapLog {
         self.len_bytes > self.rewrite_min_bytes && self.len_bytes > 4 * map.len() as u64 * ENTRY_BYTES
     }
 
-    /// Replaces the log by one that says the same in fewer words, if the host permits; the log that is there is whole.
+    /// Replaces the log by a shorter one with the same content, if the host permits; otherwise the old log stays
+    /// complete.
     pub(crate) fn rewrite(&mut self, map: &RunMap<Block>, power_cut: bool) -> Result<(), StoreError> {
         let path = self.file.path().to_owned();
         let beside = append_name(&path, ".new");
@@ -239,7 +240,7 @@ impl MapLog {
         Ok(())
     }
 
-    /// Puts a log that says this, and counts as the next generation after `after`, in place of one that is damaged.
+    /// Replaces a damaged log by one with this content, of the generation after `after`.
     pub(crate) fn replace(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -267,7 +268,7 @@ impl MapLog {
         let file_bytes = file.size()?.len_bytes;
         let (generation, mut reason) = match read_header(&file, path, identity) {
             Ok(generation) => (generation, None),
-            // Each record names the generation, too.
+            // Each record contains the generation, too.
             Err(StoreError::Image { reason, .. }) => {
                 let mut first = [0; RECORD_HEADER_BYTES as usize];
                 let read = file.read(HEADER_BYTES, &mut first);
@@ -340,7 +341,7 @@ impl MapLog {
         valid.then(|| (u64_at(header, 8), count, u32_at(header, 24)))
     }
 
-    /// A crash leaves an invalid header at the end. With a complete record behind it, it is damage.
+    /// A crash leaves an invalid header at the end. If a complete record follows it, the log is damaged.
     fn end_of_log(&self, at: u64, file_bytes: u64, reason: &str) -> Result<Option<Vec<Entry>>, StoreError> {
         // A crash loses at most the data of one flush.
         let mut rest = vec![0; (file_bytes - at).min(SEARCHED_BYTES) as usize];
@@ -356,7 +357,7 @@ impl MapLog {
     }
 }
 
-/// How far behind a damaged header a whole record is looked for.
+/// Distance within which a complete record is searched after a damaged header.
 const SEARCHED_BYTES: u64 = 64 << 20;
 
 fn read_header(file: &StoreFile, path: &Path, identity: u64) -> Result<u64, StoreError> {

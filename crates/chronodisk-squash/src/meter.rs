@@ -5,13 +5,13 @@ use chronodisk_store::CpuClock;
 /// A component that works for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worker {
-    /// Tells blocks apart, and everything that is no other component's.
+    /// Classifies blocks, and does all other work that belongs to no component.
     Classifier,
-    /// Holds the blocks that can't be told apart yet.
+    /// Holds unclassified blocks.
     Unclassified,
     /// Reads the journal's blocks until a transaction is whole.
     Journal,
-    /// Gives kept blocks their places, and moves their bytes.
+    /// Allocates the places of kept blocks, and moves their bytes.
     Remap,
     /// Makes up contents.
     Generator,
@@ -35,7 +35,7 @@ impl Meter {
         self.clock = Some(clock);
     }
 
-    /// Switches to `worker`, or to none. Returns the previous one, to switch back to.
+    /// Switches to `worker`. Returns the previous one, so that the caller can switch back.
     pub(crate) fn switch(&mut self, worker: Option<Worker>) -> Option<Worker> {
         let before = std::mem::replace(&mut self.at_work, worker);
         if before != worker

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::names::{NameRule, PATH_MAX_BYTES, Treatment};
 
-/// Which names have which treatment.
+/// Rules that assign treatments to names.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     rules: Arc<[NameRule]>,
@@ -22,23 +22,23 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// `None` if nothing goes by names.
+    /// `None` if no rule applies to names.
     pub(crate) fn new(rules: &Arc<[NameRule]>) -> Option<Self> {
         let by_path = rules.iter().any(|rule| rule.names.is_by_path());
         (!rules.is_empty()).then(|| Rules { rules: Arc::clone(rules), by_path })
     }
 
-    /// Some files are kept by their names.
+    /// Whether a rule keeps files.
     pub(crate) fn keep_some(&self) -> bool {
         self.rules.iter().any(|rule| rule.treatment == Treatment::Keep)
     }
 
-    /// Some rule is of paths, so that folders must be known.
+    /// Whether a rule contains paths, so that folders must be known.
     pub(crate) fn are_by_path(&self) -> bool {
         self.by_path
     }
 
-    /// The treatment that the first rule gives which matches a path, or, if none is of paths, a name.
+    /// The treatment of the first rule that matches the path, or, if no rule contains paths, the name.
     pub(crate) fn treatment_of(&self, path: &[u8]) -> Option<Treatment> {
         self.rules.iter().find(|rule| rule.names.matches(path)).map(|rule| rule.treatment)
     }
@@ -47,7 +47,7 @@ impl Rules {
 /// An inode's number, and a name.
 pub(crate) type Link = (u64, Box<[u8]>);
 
-/// Where folders are, by the numbers of their inodes.
+/// Paths of folders, by the numbers of their inodes.
 #[derive(Debug)]
 pub(crate) struct NameIndex {
     pub(crate) rules: Rules,
@@ -82,7 +82,7 @@ impl NameIndex {
         Some(Folder { rules: &self.rules, len: path.len(), path })
     }
 
-    /// A folder's path from the root on, with a slash at its end unless it is the root; `None` if it hangs in the air.
+    /// A folder's path from the root, with a slash at its end unless it is the root; `None` if an ancestor is unknown.
     pub(crate) fn path_of(&self, folder: u64) -> Option<Vec<u8>> {
         let (mut parts, mut len, mut at) = (Vec::new(), 0, folder);
         while at != self.root {
@@ -102,7 +102,7 @@ impl NameIndex {
         Some(path)
     }
 
-    /// All folders are about to be read.
+    /// Forgets all folders before they are read again.
     pub(crate) fn clear(&mut self) {
         self.parents.clear();
     }

@@ -9,12 +9,12 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::file_content::FileKind;
 
-/// A pattern of names, as shells have them.
+/// A pattern of names, as in shells.
 ///
-/// `?` is any byte but a slash, `*` any number of them, `[a-z]` a byte of a set and `[!a-z]` any other (a slash, too),
-/// `{a,b}` one of several, `**` anything with slashes, `**/` any folders or none, and a backslash takes the next byte
-/// as it is. A pattern without a slash is of a file's own name, wherever the file lies; one with a slash is of its path
-/// from the root of its file system on.
+/// `?` is any byte but a slash, `*` any number of such bytes, `[a-z]` a byte of a set and `[!a-z]` any other byte (a
+/// slash, too), `{a,b}` one of several strings, `**` any bytes with slashes, `**/` any folders or none, and a backslash
+/// quotes the next byte. A pattern without a slash applies to a file's own name in any folder. A pattern with a slash
+/// applies to the path from the root of the file system.
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
@@ -63,13 +63,13 @@ impl fmt::Display for Glob {
 const PATTERN_MAX_BYTES: usize = 4096;
 
 impl Glob {
-    /// Whether it is of paths, not just of names.
+    /// Whether it contains a path, not just a name.
     pub(crate) fn is_by_path(&self) -> bool {
         self.by_path
     }
 
-    /// Whether a file matches that has this path from the root of its file system on, without a slash before it. Of a
-    /// pattern without slashes it is the path's last part that counts.
+    /// Whether it matches a file with this path from the root of the file system, without a leading slash. A pattern
+    /// without slashes is matched against the last component only.
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
         let name_at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
@@ -81,16 +81,16 @@ impl Glob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Treatment {
-    /// They are kept exactly.
+    /// Their contents are kept.
     Keep,
-    /// They read as a file of this kind.
+    /// Their contents are generated as a file of this kind.
     MakeUp(FileKind),
 }
 
 /// Files by their names, with a treatment of their contents.
 #[derive(Clone, Debug)]
 pub struct NameRule {
-    /// Which files.
+    /// Pattern of the files' names.
     pub names: Glob,
     /// Their treatment.
     pub treatment: Treatment,
@@ -112,7 +112,7 @@ impl Treatment {
     }
 }
 
-/// As `GLOB=TREATMENT`.
+/// In the form `GLOB=TREATMENT`.
 impl fmt::Display for NameRule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}={}", self.names, self.treatment.name())

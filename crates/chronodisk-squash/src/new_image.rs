@@ -1,8 +1,8 @@
-//! Creation of an image's files: all of them or none, and never in place of a file that is there.
+//! Creation of an image's files: all of them or none, and never in place of an existing file.
 //!
-//! The image's own file is made first and locked; it becomes an image when its header is written, last. So a start that
-//! is killed leaves an image's file without a header, and beside it files that say nothing yet. The next start takes
-//! these over. Any other file of these names belongs to an image that is not whole, and creation is refused.
+//! The image's own file is made first and locked. It becomes an image when its header is written, last. So a killed
+//! start leaves an image's file without a header, and empty files beside it. The next start takes these over. Any other
+//! file of these names belongs to an incomplete image, and creation is refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use super::map_log::MapLog;
 use super::slot_file::open_image;
 use super::sums::Sums;
 
-/// The files of an image that is being made. Those that this made are removed unless it is [finished](Self::finish).
+/// The files of an image during its creation. Files created by this value are removed unless it is
+/// [finished](Self::finish).
 #[derive(Debug)]
 pub(crate) struct NewImage<'a> {
     host: &'a Arc<dyn Host>,
     image: &'a Path,
-    /// Whether the image's file was not there before.
+    /// Whether the image's file was created by this value.
     made_image: bool,
     made_beside: Vec<PathBuf>,
     power_cut: bool,
@@ -29,7 +30,7 @@ pub(crate) struct NewImage<'a> {
 }
 
 impl<'a> NewImage<'a> {
-    /// Takes a free name for an image, or a file that [never became one](is_unfinished).
+    /// Creates an image's file, or takes over one that [never became an image](is_unfinished).
     pub(crate) fn begin(
         host: &'a Arc<dyn Host>,
         image: &'a Path,
@@ -60,7 +61,7 @@ impl<'a> NewImage<'a> {
         }
         new.take_over_leftovers()?;
         if power_cut {
-            // Its name is on the medium before any name beside it.
+            // The name of the image's file must be durable before any other name.
             file.sync_folder()?;
         }
         Ok((new, file))
@@ -73,12 +74,12 @@ impl<'a> NewImage<'a> {
         Ok(file)
     }
 
-    /// All files of the image are there, and stay.
+    /// Keeps all files of the image, which is complete.
     pub(crate) fn finish(mut self) {
         self.finished = true;
     }
 
-    /// Removes the files that a killed start left beside the image's file; anything else there is refused.
+    /// Removes files that a killed start left beside the image's file; any others are refused.
     fn take_over_leftovers(&self) -> Result<(), StoreError> {
         let (mut leftovers, mut others) = (Vec::new(), Vec::new());
         for path in taken_beside(self.host, self.image)? {
@@ -104,7 +105,7 @@ impl<'a> NewImage<'a> {
         }
         let left = self.made_beside.iter().rev().filter(|path| self.host.remove(path).is_err()).count();
         if !self.made_image || left > 0 {
-            // With the image's file, the next start takes over the remaining files.
+            // The remaining files stay with the image's file, and the next start takes them over.
             return;
         }
         if self.power_cut && !self.made_beside.is_empty() {
@@ -122,7 +123,7 @@ impl Drop for NewImage<'_> {
     }
 }
 
-/// An error if files of an image are there without it.
+/// Fails if other files of an image exist without the image's file.
 fn refuse(image: &Path, there: Vec<PathBuf>) -> Result<(), StoreError> {
     match there.is_empty() {
         true => Ok(()),
@@ -139,12 +140,12 @@ pub(crate) fn is_unfinished(file: &StoreFile) -> Result<bool, StoreError> {
     Ok(len_bytes <= HEADER_BYTES && sector.iter().all(|byte| *byte == 0))
 }
 
-/// Whether there is a file of this name that never became an image.
+/// Whether a file of this name exists that never became an image.
 pub(crate) fn is_unfinished_at(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
     is_unfinished(&open_image(host, path, OpenMode::Read)?)
 }
 
-/// Whether a file has no more than a header, which may be written in part.
+/// Whether a file has at most a header, possibly incomplete.
 pub(crate) fn has_header_only(file: &StoreFile, header_bytes: u64, magic: &[u8; 8]) -> Result<bool, StoreError> {
     let len_bytes = file.size()?.len_bytes;
     let mut start = [0; 8];

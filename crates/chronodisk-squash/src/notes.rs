@@ -1,8 +1,8 @@
-//! Notices: how a program says which pages are worth keeping, and which are not.
+//! Notices: marker pages, by which a program states which pages must be kept and which need not be.
 //!
-//! A notice is a page that the program writes to the device like any other, in a file of its own, before the pages that
-//! it is about; so it needs no other way into the store, works through every front end, and comes in order. It names
-//! pages by their checksums, as David's explicit notification does (section 3.1.3 of the paper).
+//! A notice is a page that the program writes to the device like any other, in a file of its own, before the pages to
+//! which it refers. So it needs no further interface to the store, works through every front end, and arrives in order.
+//! It names pages by their checksums, as David's explicit notification does (section 3.1.3 of the paper).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,9 +18,9 @@ use super::units::VolumeUnit;
 /// A program's mark of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It is kept until it is overwritten or freed.
+    /// The page is kept until it is overwritten or freed.
     Keep,
-    /// It is contents, and needs not wait until it can be told apart.
+    /// The page is contents of a file, and need not wait for its classification.
     Data,
 }
 
@@ -41,7 +41,7 @@ impl Notice {
     /// The most pages that one notice can mark.
     pub const PAGES_MAX: usize = (CHECKSUM_AT - HEADER_BYTES) / 8;
 
-    /// One that marks nothing yet.
+    /// A notice without marks.
     #[must_use]
     pub fn new(mark: Mark) -> Self {
         let mut page = vec![0; UNIT_BYTES as usize];
@@ -100,7 +100,7 @@ fn read(page: &[u8]) -> Option<(Mark, impl Iterator<Item = u64> + '_)> {
     (count <= Notice::PAGES_MAX).then(|| (mark, (0..count).map(|index| u64_at(page, HEADER_BYTES + 8 * index))))
 }
 
-/// The marks that hold: a page's until more than [`MARKS_MAX`] came after it.
+/// The current marks. A mark is dropped after more than [`MARKS_MAX`] later ones.
 #[derive(Debug)]
 pub(crate) struct Notes {
     marks_max: usize,
@@ -120,7 +120,7 @@ impl Notes {
         Notes { marks_max, marks: BTreeMap::new(), order: VecDeque::new(), notices: 0, data_bytes: 0 }
     }
 
-    /// Memory that the marks take, in bytes, in a tree whose nodes are two thirds full and in order.
+    /// Memory of the marks, in bytes, in a tree whose nodes are two thirds full when filled in order.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.marks.len() * size_of::<(u64, Mark)>() * 3 / 2 + self.order.capacity() * size_of::<u64>()) as u64
     }

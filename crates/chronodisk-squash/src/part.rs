@@ -69,7 +69,7 @@ impl Part {
         self.lens.clone()
     }
 
-    /// Its first block.
+    /// First block of the part.
     pub(crate) fn first_unit(&self) -> VolumeUnit {
         self.start
     }
@@ -194,8 +194,8 @@ impl Part {
         self.stand(standing, blocks)
     }
 
-    /// Gives generated contents in a range of blocks the form that the file system verifies; `bytes` are the volume's
-    /// from `offset_bytes` on.
+    /// Changes generated contents of a range of blocks so that the file system's checks accept them. `bytes` are the
+    /// volume's from `offset_bytes` on.
     pub(crate) fn correct(
         &mut self,
         units: (VolumeUnit, VolumeUnit),

@@ -1,18 +1,18 @@
-//! Which places of a backing are free.
+//! Free places of a backing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Free and used places, counted in slots.
 ///
-/// A request is served by the smallest free range that holds it, else by space beyond everything
-/// used so far, else in part by the largest free range.
+/// An allocation uses the smallest free range that holds it, otherwise space after the last used slot. If there is
+/// none, the largest free range serves a part of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Everything from here on is free, up to the limit.
+    /// First slot of the unlimited free range at the end.
     end: u64,
     limit: u64,
     free: BTreeMap<u64, u64>,
-    /// The same ranges as (length, start).
+    /// The free ranges as (length, start).
     by_len: BTreeSet<(u64, u64)>,
     used: u64,
 }
@@ -40,7 +40,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Memory that the free ranges take, in bytes, each once in either of two trees whose nodes are two thirds full.
+    /// Memory of the free ranges, in bytes. Each is in two trees whose nodes are two thirds full.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.free.len() * 2 * size_of::<(u64, u64)>() * 3 / 2) as u64
     }
@@ -55,10 +55,10 @@ impl Places {
         self.limit - self.used
     }
 
-    /// Whether so many ranges of `unit` slots could be taken, one after the other.
+    /// Whether this number of ranges of `unit` slots could be allocated, one after the other.
     pub(crate) fn has_room(&self, count: u64, unit: u64) -> bool {
         let mut missing = count.saturating_sub(self.growth() / unit);
-        // The longest first: each holds one at least, so there are no more steps than ranges to be taken.
+        // Take the longest first. Each holds at least one, so there are at most as many steps as ranges.
         for (len, _) in self.by_len.iter().rev().take_while(|(len, _)| *len >= unit) {
             if missing == 0 {
                 break;
@@ -68,12 +68,12 @@ impl Places {
         missing == 0
     }
 
-    /// Slots behind all that are used, below the limit.
+    /// Free slots after the last used one, below the limit.
     pub(crate) fn growth(&self) -> u64 {
         self.limit - self.end
     }
 
-    /// The first slot behind all that are used.
+    /// The slot after the last used one.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -117,7 +117,7 @@ impl Places {
         }
     }
 
-    /// Gives a range back that was taken.
+    /// Frees an allocated range.
     pub(crate) fn give(&mut self, start: u64, len: u64) {
         debug_assert!(start + len <= self.end && self.used >= len);
         self.used -= len;
@@ -198,7 +198,7 @@ mod tests {
                     places.give(start, len);
                 }
                 prop_assert_eq!(places.used(), held.iter().map(|held| held.1).sum::<u64>());
-                // However they are taken, ranges of so many slots or fewer.
+                // Regardless of the order of allocation, there is room for this number of ranges of at most 8 slots.
                 let fitting = (1..).take_while(|&count| places.has_room(count, 8)).count() as u64;
                 let mut others = places.clone();
                 let taken = (0..fitting).filter(|index| others.take(1 + (index * number) % 8, 1).is_some()).count();

@@ -8,7 +8,7 @@ pub(crate) trait RunValue: Copy + PartialEq {
     fn advanced(self, by: u64) -> Self;
 }
 
-/// Nothing but membership.
+/// A set: positions have no value besides membership.
 impl RunValue for () {
     fn advanced(self, _by: u64) -> Self {}
 }
@@ -25,7 +25,7 @@ impl RunValue for u64 {
 /// Every operation costs a search plus the touched entries, for any lengths.
 #[derive(Clone, Debug)]
 pub(crate) struct RunMap<V> {
-    /// By the first position: the end, which is not included, and the value at the first position.
+    /// By first position: the end (exclusive), and the value at the first position.
     runs: BTreeMap<u64, (u64, V)>,
 }
 
@@ -41,7 +41,7 @@ impl<V: RunValue> RunMap<V> {
         self.runs.len()
     }
 
-    /// Memory that the entries take, in bytes, in a tree whose nodes are two thirds full.
+    /// Memory of the entries, in bytes, in a tree whose nodes are two thirds full.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.runs.len() * size_of::<(u64, (u64, V))>() * 3 / 2) as u64
     }
@@ -54,7 +54,7 @@ impl<V: RunValue> RunMap<V> {
         self.runs.clear();
     }
 
-    /// The value at `position`, if there is one, and where that stops being so, at most at `limit`.
+    /// The value at `position`, and the end of the range to which the answer applies, at most `limit`.
     pub(crate) fn at(&self, position: u64, limit: u64) -> (Option<V>, u64) {
         debug_assert!(position < limit);
         if let Some((&start, &(end, value))) = self.runs.range(..=position).next_back()
@@ -83,7 +83,7 @@ impl<V: RunValue> RunMap<V> {
         self.runs.iter().map(|(&start, &(end, value))| (start, end, value))
     }
 
-    /// Gives the positions from `start` up to `end` values that begin with `value`.
+    /// Sets the positions from `start` to `end` to values that begin with `value`.
     pub(crate) fn set(&mut self, start: u64, end: u64, value: V) {
         if start >= end {
             return;

@@ -17,7 +17,7 @@ use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 
 /// End of places, so that offsets in the file fit the host's type.
 pub(crate) const PLACES_MAX: u64 = (1 << 62) / SLOT_BYTES;
-/// So much is given back before the host gets it back while the image is in use.
+/// Freed space that is returned to the host while the image is in use.
 const PUNCHED_AFTER_BYTES: u64 = 64 << 20;
 /// The host's unit of space.
 const HOST_BLOCK_BYTES: u64 = 4096;
@@ -26,11 +26,11 @@ const HOST_BLOCK_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct SlotFile {
     file: StoreFile,
-    /// Images of versions 1 and 2 have none.
+    /// `None` for images of versions 1 and 2.
     sums: Option<Sums>,
     pub(crate) power_cut: bool,
     pub(crate) places: Places,
-    /// The last commit of each device's map, and which of its two places in the header has it.
+    /// The last commit of each device's map, and its index of the two places in the header.
     commits: Vec<(Commit, usize)>,
     /// Slots that were given back since the host got theirs back.
     unpunched: u64,
@@ -52,7 +52,7 @@ impl SlotFile {
         Ok(SlotFile { file, sums: Some(sums), power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 })
     }
 
-    /// Makes the file an image, when all other files of it are there.
+    /// Makes the file an image, when all its other files exist.
     pub(crate) fn write_header(&mut self, header: &Header) -> Result<(), StoreError> {
         let commits: Vec<Commit> = self.commits.iter().map(|commit| commit.0).collect();
         if self.power_cut {
@@ -86,7 +86,7 @@ impl SlotFile {
         Ok((file, header))
     }
 
-    /// The same without checksums: reads are not verified.
+    /// As [`SlotFile::open`], but without checksums: reads are not verified.
     pub(crate) fn open_without_sums(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -96,7 +96,7 @@ impl SlotFile {
         SlotFile::open_parts(host, path, writable, power_cut, false)
     }
 
-    /// Opens a file whose image is otherwise complete; the checksums are only required with `needs_sums`.
+    /// Opens a file whose image is otherwise complete; checksums are only required with `needs_sums`.
     pub(crate) fn open_parts(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -112,7 +112,7 @@ impl SlotFile {
         }
         let header = header::decode(&bytes).map_err(|reason| image_error(path, reason))?;
         check_whole(host, path, header.capacities_bytes.len(), needs_sums && header.version == header::VERSION)?;
-        // Without a believable commit any map is believed, unless the image is of the version that has commits.
+        // Without a valid commit any map is accepted, unless the image's version has commits.
         let commits = (0..header.capacities_bytes.len()).map(|device| match header::last_commit(&bytes, device) {
             Some(commit) => Ok(commit),
             None if header.version < header::VERSION => Ok((Commit::default(), 0)),
@@ -140,8 +140,8 @@ impl SlotFile {
         self.sums = Some(sums);
     }
 
-    /// The image becomes one of this header's version, in one step: the version is in the first sector, which is
-    /// written when all else is there, on the medium if a power cut must not matter.
+    /// Converts the image to the version of this header, in one step: the version is in the first sector, which is
+    /// written last. With `power_cut`, all else is durable before.
     pub(crate) fn adopt(&mut self, header: &Header, commits: &[Commit], power_cut: bool) -> Result<(), StoreError> {
         const SECTOR_BYTES: usize = 512;
         let bytes = header::encode(header, commits);
@@ -178,7 +178,7 @@ impl SlotFile {
         Ok(self.file.size()?.len_bytes.saturating_sub(HEADER_BYTES).div_ceil(SLOT_BYTES))
     }
 
-    /// These places are used, in ascending order, and no others.
+    /// Marks exactly these places as used, in ascending order.
     pub(crate) fn use_places(&mut self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<(), StoreError> {
         self.places = self.places_of(used)?;
         Ok(())
@@ -261,7 +261,7 @@ impl SlotFile {
         Ok(())
     }
 
-    /// All blocks and their checksums are in the files, so that a record may name their places.
+    /// Writes all blocks and their checksums to the files, so that a record may name their places.
     pub(crate) fn before_record(&mut self) -> Result<(), StoreError> {
         if let Some(sums) = &mut self.sums {
             sums.write_back()?;
@@ -273,7 +273,7 @@ impl SlotFile {
         Ok(())
     }
 
-    /// Notes how far a device's map goes.
+    /// Records the end of a device's map.
     pub(crate) fn commit(&mut self, device: usize, commit: Commit) -> Result<(), StoreError> {
         let (last, which) = &mut self.commits[device];
         if *last != commit {
@@ -284,7 +284,7 @@ impl SlotFile {
         Ok(())
     }
 
-    /// Gives slots back that no map names any more which survives a kill.
+    /// Frees slots that no durable map refers to.
     pub(crate) fn give(&mut self, start: u64, len: u64) {
         self.places.give(start, len);
         self.unpunched += len;
@@ -299,14 +299,14 @@ impl SlotFile {
         if self.unpunched * SLOT_BYTES > PUNCHED_AFTER_BYTES { self.punch() } else { Ok(()) }
     }
 
-    /// Gives the host back everything that is not used.
+    /// Returns all unused space to the host.
     pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
         let file_bytes = self.file.size()?.len_bytes;
         for (start, len) in self.places.free_ranges() {
             let from = offset_of(start).next_multiple_of(HOST_BLOCK_BYTES);
             let to = offset_of(start + len) / HOST_BLOCK_BYTES * HOST_BLOCK_BYTES;
             if from < to.min(file_bytes) && !self.file.allocate(Allocation::Punch, from, to.min(file_bytes) - from)? {
-                // This file system has no holes.
+                // The host's file system does not support holes.
                 break;
             }
             if let Some(sums) = &mut self.sums {
@@ -347,12 +347,12 @@ impl SlotFile {
 /// them.
 const PIECE_UNITS: usize = 32;
 
-/// Where a slot begins in the file.
+/// Offset of a slot in the file.
 fn offset_of(place: u64) -> u64 {
     HEADER_BYTES + place * SLOT_BYTES
 }
 
-/// An error if some files of an image of so many devices are missing, checksums only if it `needs_sums`.
+/// Fails if files of an image of this number of devices are missing; checksums only count with `needs_sums`.
 fn check_whole(host: &Arc<dyn Host>, image: &Path, devices: usize, needs_sums: bool) -> Result<(), StoreError> {
     let maps = (0..devices).map(|index| map_path(image, devices, index));
     let sums = needs_sums.then(|| sums_path(image));
@@ -369,7 +369,7 @@ fn check_whole(host: &Arc<dyn Host>, image: &Path, devices: usize, needs_sums: b
     }
 }
 
-/// Opens the file of an image. Where it is missing, files of the image that are there are named.
+/// Opens the file of an image. If it is missing, the error names existing files of the image.
 pub(crate) fn open_image(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<StoreFile, StoreError> {
     if !StoreFile::exists(host, path)? {
         let there = taken_beside(host, path)?;

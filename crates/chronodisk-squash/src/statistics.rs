@@ -11,7 +11,7 @@ pub struct SquashStatistics {
     pub written_bytes: u64,
     /// Bytes dropped at once.
     pub dropped_bytes: u64,
-    /// Bytes that wait to be told apart, now and at most.
+    /// Bytes of unclassified blocks, now and at most.
     pub waiting_bytes: u64,
     /// See `waiting_bytes`.
     pub waiting_max_bytes: u64,
@@ -19,17 +19,17 @@ pub struct SquashStatistics {
     pub spilled_bytes: u64,
     /// Bytes of the device that are kept, by class.
     pub kept_bytes: Vec<(Class, u64)>,
-    /// Bytes of the device that are made up when they are read.
+    /// Bytes of the device that are generated when read.
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
     /// Space of kept blocks, with the map of an image; an equal share of blocks shared with other devices.
     pub stored_bytes: u64,
-    /// Bytes of kept blocks that other devices have, too, and that are there once.
+    /// Bytes of kept blocks that are shared with other devices and stored once.
     pub shared_bytes: u64,
     /// Commits of a journal that were followed.
     pub commits: u64,
-    /// Times that all metadata were read.
+    /// Number of scans of all metadata.
     pub scans: u64,
     /// Entries of the tables of blocks and of the classifier.
     pub table_entries: u64,

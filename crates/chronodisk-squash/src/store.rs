@@ -34,7 +34,7 @@ use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::len_of;
 
-/// How a squashing store behaves.
+/// Options of a squashing store.
 #[derive(Clone, Debug)]
 pub struct SquashOptions {
     /// The mode. An existing image keeps its own.
@@ -88,7 +88,7 @@ const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
 pub struct SquashStore {
     capacity_bytes: u64,
     mode: SquashMode,
-    /// Each operation must survive this process, because no flush will come.
+    /// Each operation must survive a death of this process, because no flush will come.
     write_through: bool,
     blocks: Blocks,
     /// The whole device, or its partitions and logical volumes.

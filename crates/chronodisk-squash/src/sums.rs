@@ -18,13 +18,13 @@ use super::map_log::{u32_at, u64_at};
 use super::new_image::has_header_only;
 use crate::crc32c;
 
-/// The file of checksums, with those in memory that were used last.
+/// The file of checksums, with the most recently used ones in memory.
 #[derive(Debug)]
 pub(crate) struct Sums {
     file: StoreFile,
     len_bytes: u64,
     chunks: HashMap<u64, Box<Chunk>>,
-    /// Which part of a chunk is not in the file yet.
+    /// Parts of chunks that are not in the file yet.
     dirty: BTreeMap<u64, Range<usize>>,
 }
 
@@ -38,7 +38,7 @@ const CHUNKS_MAX: usize = 4096;
 
 type Chunk = [u32; CHUNK_SUMS as usize];
 
-/// The checksum of a block; never zero, which stands for none.
+/// The checksum of a block; never zero, which means none.
 pub(crate) fn sum_of(unit: u64, stored: &[u8]) -> u32 {
     match crc32c::crc32c_append(crc32c::crc32c(&unit.to_le_bytes()), stored) {
         0 => u32::MAX,
@@ -59,7 +59,7 @@ impl Sums {
         Ok(Sums { file, len_bytes: HEADER_BYTES, chunks: HashMap::new(), dirty: BTreeMap::new() })
     }
 
-    /// Whether a file is one of checksums and has none, or is about to become one.
+    /// Whether a file of checksums is empty, or was never completed.
     pub(crate) fn is_empty(file: &StoreFile) -> Result<bool, StoreError> {
         has_header_only(file, HEADER_BYTES, MAGIC)
     }
@@ -80,12 +80,12 @@ impl Sums {
         Ok(Sums { file, len_bytes, chunks: HashMap::new(), dirty: BTreeMap::new() })
     }
 
-    /// The checksums of blocks that begin at a place and at some after it, each at its slot; zero where none begins.
+    /// The checksums of blocks from a place on, each at the block's first slot; zero at other slots.
     pub(crate) fn from(&mut self, place: u64) -> Result<&[u32], StoreError> {
         Ok(&self.chunk(place / CHUNK_SUMS)?[(place % CHUNK_SUMS) as usize..])
     }
 
-    /// Sets the checksums of blocks that begin at a place and at each so many slots after it.
+    /// Sets the checksums of blocks at a place and at regular distances after it.
     pub(crate) fn set_from(
         &mut self,
         place: u64,
@@ -144,7 +144,7 @@ impl Sums {
         self.chunks.len() as u64 * (CHUNK_BYTES + 32)
     }
 
-    /// No block begins between two places any more: returns their space to the host.
+    /// Returns the space of checksums to the host for a range in which no block begins.
     pub(crate) fn forget(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
         let (first, last) = (start.div_ceil(CHUNK_SUMS), end / CHUNK_SUMS);
         if first >= last {

@@ -1,9 +1,9 @@
-//! Partition tables: the MBR, and the GPT of the UEFI Specification 2.10, section 5. Besides these, mirrors of md, and,
-//! on the device or in one of these, [volumes of LVM](lvm).
+//! Partition tables: the MBR, and the GPT of the UEFI Specification 2.10, section 5. Also mirrors of md, and [volumes
+//! of LVM](lvm) on the device or in one of these.
 //!
-//! Only the primary GPT counts; its copy at the end of the device lies outside of all partitions and is kept
-//! like everything there. Logical partitions of an extended one are not told apart: it is a part whose contents
-//! are not known.
+//! Only the primary GPT is read. Its copy at the end of the device lies outside all partitions and is kept like
+//! everything there. The logical partitions of an extended one are not separated: they form one part with unknown
+//! contents.
 
 use chronodisk_store::StoreError;
 
@@ -17,7 +17,7 @@ use super::volume::Volume;
 /// sectors of 512 or 4,096 bytes.
 const TABLE_BYTES: u64 = 24 << 10;
 
-/// How a device is divided.
+/// Division of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) kind: DivisionKind,
@@ -30,11 +30,11 @@ pub(crate) struct Division {
 /// Division of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DivisionKind {
-    /// It is one file system, as far as is known.
+    /// A single file system, as far as known.
     Whole,
-    /// Into these, by their places on the device; all else is kept.
+    /// These volumes, by their places on the device; everything outside is kept.
     Volumes(Vec<Volume>),
-    /// In a way that contradicts itself, or can't be followed.
+    /// Contradictory or not supported.
     NotUnderstood(String),
 }
 
@@ -49,7 +49,7 @@ impl Division {
         self.watched.iter().any(|&(start, end)| offset_bytes < end && end_bytes > start)
     }
 
-    /// How a device of `capacity_bytes` is divided.
+    /// Reads the division of a device of `capacity_bytes`.
     pub(crate) fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Division, StoreError> {
         let mut division = Division::none();
         let bounds = match Table::read(blocks, capacity_bytes)? {
@@ -102,11 +102,11 @@ impl Division {
 /// Result of looking for a partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Table {
-    /// None, or one that is not whole yet.
+    /// There is no table, or it is incomplete.
     Absent,
-    /// The partitions, in ascending order, that don't overlap: first byte, and the byte behind the last.
+    /// The partitions without overlaps, in ascending order: first byte and end.
     Found(Vec<(u64, u64)>),
-    /// One that contradicts itself.
+    /// A contradictory table.
     NotUnderstood(String),
 }
 
@@ -154,8 +154,9 @@ impl Table {
 }
 
 impl Table {
-    /// Reads the superblock of a Linux md array, at the beginning of its member (version 1.1) or 4 KiB behind it (1.2,
-    /// mdadm's default). Other versions are at the end, and the content of such a mirror begins where the member does.
+    /// Reads the superblock of a Linux md array, at the beginning of its member (version 1.1) or 4 KiB after it (1.2,
+    /// mdadm's default). Other versions have it at the end, and the content of such a mirror begins at the member's
+    /// beginning.
     fn read_array_member(blocks: &mut Blocks, bytes: &mut [u8], capacity_bytes: u64) -> Result<Table, StoreError> {
         if !blocks.device_mut().read(0, bytes)? {
             return Ok(Table::Absent);
@@ -191,7 +192,7 @@ fn array_member(superblock: &[u8], capacity_bytes: u64) -> Option<Table> {
     Some(partitions(vec![(byte(start), byte(start.saturating_add(sectors)))], capacity_bytes))
 }
 
-/// The GPT behind a protective MBR, if it is whole.
+/// The GPT after a protective MBR; `None` if it is incomplete.
 fn gpt(bytes: &[u8], sector_bytes: usize, capacity_bytes: u64) -> Option<Table> {
     let header = &bytes[sector_bytes..sector_bytes + GPT_HEADER_BYTES];
     if !header.starts_with(GPT_SIGNATURE) || u32_at(header, 12) as usize != GPT_HEADER_BYTES {

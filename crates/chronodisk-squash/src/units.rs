@@ -1,7 +1,7 @@
-//! Numbers of blocks, each type of one address space, so that one is not taken for the other.
+//! Block numbers with a type for each address space, so that they can't be confused.
 //!
-//! A volume of one range of the device keeps the device's numbers; one of several ranges has numbers of its own. Only
-//! [`Blocks`](super::blocks::Blocks) and [`Volume`](super::volume::Volume) turn one into the other.
+//! A volume of one range of the device keeps the device's numbers; one of several ranges has its own. Only
+//! [`Blocks`](super::blocks::Blocks) and [`Volume`](super::volume::Volume) convert between them.
 
 use std::ops::{Add, Sub};
 
@@ -83,7 +83,7 @@ impl VolumeUnit {
 }
 
 impl VolumeBytes {
-    /// The byte behind the last one.
+    /// The end of the range.
     pub(crate) fn end_bytes(self) -> u64 {
         self.offset_bytes + self.len_bytes
     }

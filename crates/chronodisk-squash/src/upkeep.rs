@@ -23,9 +23,10 @@ use super::{Class, UNIT_BYTES, image_error};
 pub struct Examination {
     /// Version of the format.
     pub version: u32,
-    /// Why contents can't be checked, if they can't: the image is of an older version, or its checksums are lost.
+    /// Reason why contents can't be checked: the image is of an older version, or its checksums are lost. `None` if
+    /// they can.
     pub unchecked: Option<String>,
-    /// Of each device.
+    /// Results for each device.
     pub devices: Vec<DeviceExamination>,
 }
 
@@ -33,13 +34,13 @@ pub struct Examination {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceExamination {
-    /// Why the map is not read to its end, if it is not.
+    /// Error that ended the reading of the map.
     pub map_error: Option<String>,
     /// Records that can be read, and records that were committed, of the map's generation.
     pub records: (u64, u64),
     /// Blocks that are kept.
     pub kept_blocks: u64,
-    /// Blocks that are kept and can't be read: first block, count, and why they are kept.
+    /// Unreadable kept blocks: first block, count, and class.
     pub damaged: Vec<(u64, u64, Class)>,
     /// Blocks that an earlier repair found lost.
     pub lost_blocks: u64,
@@ -54,14 +55,13 @@ impl Examination {
     }
 }
 
-/// Told how many blocks were read, and how many there are.
+/// Called with the number of blocks read and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Reads everything that an image keeps, and changes nothing.
+/// Reads all kept blocks of an image, without changes.
 ///
 /// # Errors
-/// [`StoreError::Image`] if so much is damaged that the image can't be read at all; [`StoreError::InUse`],
-/// [`StoreError::Io`].
+/// [`StoreError::Image`] if the image is too damaged to be read; [`StoreError::InUse`], [`StoreError::Io`].
 pub fn examine(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<Examination, StoreError> {
     let (mut file, header) = SlotFile::open_without_sums(host, path, false, false)?;
     let (salvaged, unchecked) = salvage(host, path, &mut file, &header)?;
@@ -103,8 +103,8 @@ pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Resu
     Ok(found)
 }
 
-/// Converts an image of an older version; false if it has the newest one. A kill leaves the image as it was, or
-/// converted.
+/// Converts an image of an older version. Returns false if it has the newest one. A kill leaves the old image or the
+/// converted one.
 ///
 /// # Errors
 /// As [`examine`]; nothing is changed then.
@@ -129,14 +129,14 @@ pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
     Ok(true)
 }
 
-/// A device's map as far as it can be read.
+/// The readable part of a device's map.
 struct Salvaged {
     commit: Commit,
     map: RunMap<Block>,
     map_error: Option<String>,
 }
 
-/// Reads maps and checksums as far as they can be read; says why checksums can't.
+/// Reads maps and checksums as far as possible. Returns the reason if checksums are unreadable.
 fn salvage(
     host: &Arc<dyn Host>,
     path: &Path,
@@ -150,7 +150,7 @@ fn salvage(
         let (commit, map, reason) = MapLog::salvage(host, &map_path, header.identity, units)?;
         let committed = file.commit_of(index);
         let missing = (commit < committed).then(|| "records are missing that were committed".to_owned());
-        // Each place is read once, so that the work is bounded by the file.
+        // Each place is read once, so the work is bounded by the file's size.
         file.check_apart(&map)?;
         salvaged.push(Salvaged { commit, map, map_error: reason.filter(|_| commit < committed).or(missing) });
     }
@@ -232,7 +232,7 @@ fn is_readable(file: &mut SlotFile, unit: u64, block: Block) -> Result<bool, Sto
     }
 }
 
-/// A block as it is stored, and where.
+/// A block's stored bytes, and their place.
 fn read_stored(file: &mut SlotFile, unit: u64, block: Block) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
     match block {
         Block::Zeroed | Block::Generated | Block::Damaged => Ok(None),

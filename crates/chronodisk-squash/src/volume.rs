@@ -9,10 +9,10 @@ use super::units::DeviceUnit;
 /// Blocks of the device by blocks of a volume.
 pub(crate) type Lens = RunMap<DeviceUnit>;
 
-/// Where a volume lies: whole bytes of the device, in the order in which the volume has them.
+/// The place of a volume: ranges of the device's bytes, in the volume's order.
 ///
-/// One range keeps the device's addresses, wherever it begins. Several, as a volume manager makes them, begin and end
-/// with blocks of the device, and the volume has addresses of its own, which begin at 0.
+/// A single range keeps the device's addresses, wherever it begins. Several ranges, as made by a volume manager, begin
+/// and end at blocks of the device, and the volume has addresses of its own from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Volume {
     extents: Vec<(u64, u64)>,
@@ -24,7 +24,7 @@ impl Volume {
         Volume { extents: vec![(start_bytes, end_bytes)] }
     }
 
-    /// Ranges one behind the other; `None` if there is none, or they don't begin and end with blocks.
+    /// A volume of consecutive ranges; `None` if there are none, or they don't begin and end at blocks.
     pub(crate) fn joined(ranges: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
         let mut extents: Vec<(u64, u64)> = Vec::new();
         for (start, end) in ranges {
@@ -39,12 +39,12 @@ impl Volume {
         (!extents.is_empty()).then_some(Volume { extents })
     }
 
-    /// Its ranges of the device, in its order.
+    /// Its ranges of the device, in the volume's order.
     pub(crate) fn extents(&self) -> &[(u64, u64)] {
         &self.extents
     }
 
-    /// Its first byte, and the byte behind its last one, by its own addresses.
+    /// Its first byte and its end, in its own addresses.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         match self.extents[..] {
             [one] => one,
@@ -66,7 +66,7 @@ impl Volume {
         Some(Arc::new(lens))
     }
 
-    /// The blocks of the device that begin in its ranges: first, and the one behind the last.
+    /// The device's blocks that begin in its ranges: first and end of each range.
     pub(crate) fn units(&self) -> impl Iterator<Item = (DeviceUnit, DeviceUnit)> + '_ {
         let unit = |bytes: &u64| DeviceUnit(bytes.div_ceil(UNIT_BYTES));
         self.extents.iter().map(move |(start, end)| (unit(start), unit(end)))

@@ -1,4 +1,4 @@
-//! Images whose host fails: no acknowledged byte is lost, and no read returns wrong bytes. The harness is that of the
+//! Images on a failing host: no acknowledged byte is lost, and no read returns wrong bytes. The harness is that of the
 //! other stores.
 
 #[path = "../../chronodisk-store/tests/faults/harness/mod.rs"]

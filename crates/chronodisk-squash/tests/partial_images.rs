@@ -1,5 +1,5 @@
-//! An image is all of its files: where some are missing nothing is opened, created or changed, and a creation that
-//! fails leaves nothing behind.
+//! Incomplete images: if files of an image are missing, nothing is opened, created or changed. A failed creation leaves
+//! nothing behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use chronodisk_store::simulated::{Call, Fault, SimulatedHost, SimulatedOptions};
 use chronodisk_store::{Durability, FileStore, Store, StoreError};
 
 const IMAGE: &str = "/folder/e.img";
-/// Which of an image's files has the checksums.
+/// Index of the file of checksums among an image's files.
 const SUMS: usize = 1;
 const CAPACITY_BYTES: u64 = 1 << 20;
 const DURABLE: Durability = Durability { write_through: true, power_cut: true };
 
-/// A host that does nothing by itself.
+/// A host without spontaneous faults.
 fn quiet_host() -> SimulatedHost {
     let quiet = SimulatedOptions::new(1);
     SimulatedHost::new(&SimulatedOptions {
@@ -59,7 +59,7 @@ fn fill(host: &SimulatedHost, bytes: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// The files of an image of so many devices; each has `written` of its own.
+/// The files of an image of this number of devices, each with `written`.
 fn image_of(mode: SquashMode, devices: usize, written: &[u8]) -> BTreeMap<PathBuf, Vec<u8>> {
     let host = quiet_host();
     let capacities = vec![CAPACITY_BYTES; devices];
@@ -106,7 +106,7 @@ fn as_host(host: &SimulatedHost) -> Arc<dyn Host> {
 fn every_part_of_an_image_without_the_others_is_refused_untouched() {
     let mut refused = 0;
     for (mode, devices) in [(SquashMode::Exact, 1), (SquashMode::Classified, 1), (SquashMode::Exact, 3)] {
-        // Also one that nothing was ever written to.
+        // An image that was never written to behaves equally.
         for written in [&[7; 20_000][..], &[]] {
             let whole = image_of(mode, devices, written);
             let files = files_of(devices);
@@ -117,7 +117,7 @@ fn every_part_of_an_image_without_the_others_is_refused_untouched() {
                 let parts: BTreeMap<_, _> =
                     there.iter().map(|index| (files[*index].clone(), whole[&files[*index]].clone())).collect();
                 for (name, opening) in OPENINGS {
-                    // Without checksums an image can be examined and repaired.
+                    // An image without checksums can be examined and repaired.
                     let needs_sums = !matches!(name, "check" | "repair");
                     if missing == [SUMS] && !needs_sums {
                         continue;
@@ -176,7 +176,7 @@ fn an_image_that_was_cut_off_is_not_made_anew_over_its_map() {
 fn a_creation_that_fails_at_any_call_leaves_nothing_and_touches_nothing() {
     let others: BTreeMap<PathBuf, Vec<u8>> =
         [("/folder/e.img.map.old", 10), ("/folder/e.imgx", 4096)].map(|(path, len)| (path.into(), vec![1; len])).into();
-    // Where a killed start left an empty file that stays.
+    // A killed start left an empty file at one of the names.
     let mut with_leftover = others.clone();
     with_leftover.insert(PathBuf::from(IMAGE), Vec::new());
     let mut failures = 0;
@@ -232,7 +232,7 @@ fn a_creation_that_is_cut_short_at_any_call_is_begun_again_by_the_next_start() {
     }
 }
 
-/// Two starts at a time: the one that has the lock makes the image, the other one takes nothing away.
+/// Two concurrent starts: the one with the lock makes the image, and the other one removes no file.
 #[test]
 fn a_creation_beside_another_one_is_refused_and_takes_nothing_away() {
     let host = quiet_host();
@@ -243,7 +243,7 @@ fn a_creation_beside_another_one_is_refused_and_takes_nothing_away() {
         let error = opening(&host, SquashMode::Exact, 1).expect_err(name);
         assert_eq!(contents(&host), before, "{name}: {error}");
     }
-    // One that has opened the file, and waits for its lock.
+    // A second start has opened the file, and waits for its lock.
     host.open(Path::new("/folder/other"), OpenMode::CreateNew).unwrap();
     let held = host.open(Path::new("/folder/other"), OpenMode::ReadWrite).unwrap();
     assert!(held.lock(true).unwrap());

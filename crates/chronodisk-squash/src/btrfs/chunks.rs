@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Data,
     /// Nodes.
     Nodes,
-    /// Both.
+    /// Nodes and contents of files.
     Mixed,
 }
 
@@ -42,12 +42,12 @@ struct Chunk {
     copies: Vec<u64>,
 }
 
-/// All chunks.
+/// All chunks of a file system.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    /// By logical address.
+    /// Chunks by logical address.
     chunks: BTreeMap<u64, Chunk>,
-    /// By block, counted from the beginning of the file system.
+    /// Chunks by block of the device, counted from the beginning of the file system.
     places: RunMap<ChunkBlock>,
 }
 
@@ -59,7 +59,7 @@ const TYPE_RAID10: u64 = 1 << 6;
 const TYPE_RAID5: u64 = 1 << 7;
 const TYPE_RAID6: u64 = 1 << 8;
 const TYPE_STRIPED: u64 = TYPE_RAID0 | TYPE_RAID10 | TYPE_RAID5 | TYPE_RAID6;
-/// Those, RAID1, DUP, RAID1C3 and RAID1C4.
+/// The chunk types DATA, SYSTEM and METADATA, and the profiles up to RAID1C4.
 const TYPE_KNOWN: u64 = 0x7FF;
 
 const HEADER_BYTES: usize = 48;
@@ -67,7 +67,7 @@ const COPY_BYTES: usize = 32;
 pub(crate) const KEY_TYPE: u8 = 228;
 
 impl Chunks {
-    /// The chunks that the superblock has itself, which hold the chunk tree; the fault that they have, if any.
+    /// The chunks in the superblock itself, which hold the chunk tree; or their fault.
     pub(crate) fn of_system(superblock: &Superblock) -> Result<Self, String> {
         let mut chunks = Chunks::default();
         let mut rest = &superblock.system_chunks[..];
@@ -82,7 +82,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Adds the chunk at a logical address; the fault that it has, if any.
+    /// Adds the chunk at a logical address; or returns its fault.
     pub(crate) fn add(&mut self, logical: u64, item: &[u8], superblock: &Superblock) -> Result<(), String> {
         let fault = |fault: &str| Err(fault.to_owned());
         if item.len() < HEADER_BYTES {
@@ -154,12 +154,12 @@ impl Chunks {
         chunk.into_iter().flat_map(move |(start, chunk)| chunk.copies.iter().map(move |at| at + (logical - start)))
     }
 
-    /// The logical addresses of all chunks: first byte, and the byte behind the last.
+    /// The logical addresses of all chunks: first byte and end.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.chunks.iter().map(|(&start, chunk)| (start, start + chunk.len_bytes))
     }
 
-    /// The ranges of logical addresses that hold nodes: first byte, and the byte behind the last.
+    /// The ranges of logical addresses that hold nodes: first byte and end.
     pub(crate) fn node_ranges(&self) -> Vec<(u64, u64)> {
         let holds_nodes = |chunk: &Chunk| {
             let first = chunk.copies.first().map(|at| at / UNIT_BYTES);

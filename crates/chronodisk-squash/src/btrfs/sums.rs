@@ -17,18 +17,18 @@ struct Group {
     /// A bit for each checksum that is known.
     known: u64,
     sums: Box<[u32; GROUP_LEN as usize]>,
-    /// Commits that had none of the checksums that are known.
+    /// Number of commits without any of the known checksums.
     commits: u32,
 }
 
 const GROUP_LEN: u64 = 64;
 /// Groups for 64 GiB of contents in 75 MiB of memory.
 const GROUPS_MAX: usize = 1 << 18;
-/// After so many commits it is taken that a group is of files without checksums. It stays as long as there is room.
+/// Commits without checksums after which a group counts as files without checksums. It stays until its room is needed.
 const COMMITS_MAX: u32 = 8;
 
 impl Sums {
-    /// Whether there is no room for more.
+    /// Whether the table is full.
     pub(crate) fn is_full(&self) -> bool {
         self.groups.len() >= GROUPS_MAX
     }
@@ -51,7 +51,7 @@ impl Sums {
         group.commits = 0;
     }
 
-    /// Blocks between two have other contents now.
+    /// Removes the checksums of changed blocks.
     pub(crate) fn remove(&mut self, start: u64, end: u64) {
         let groups = self.groups.range_mut(start / GROUP_LEN..end.div_ceil(GROUP_LEN).max(start / GROUP_LEN));
         let mut empty = Vec::new();
@@ -76,14 +76,14 @@ impl Sums {
         ranges.all().map(|(start, end, ())| (start, end)).collect()
     }
 
-    /// A committed tree has this checksum for a block: if it is the one that is known, it can be read there.
+    /// Compares a checksum in a committed tree: if it equals the known one, later reads use the tree.
     pub(crate) fn confirm(&mut self, block: u64, sum: u32) {
         if self.get(block) == Some(sum) {
             self.remove(block, block + 1);
         }
     }
 
-    /// Everything unconfirmed was looked for in a committed tree.
+    /// Called when all unconfirmed checksums have been looked up in a committed tree.
     pub(crate) fn commit(&mut self) {
         self.groups.values_mut().for_each(|group| group.commits = group.commits.saturating_add(1));
         if self.groups.len() > GROUPS_MAX / 2 {

@@ -45,7 +45,7 @@ pub(crate) struct Root {
 impl Root {
     /// The root in an item of the root tree (`struct btrfs_root_item`).
     pub(crate) fn of_item(item: &[u8]) -> Option<Self> {
-        // Behind an inode of 160 bytes: generation, directory and address; the level is the last of the old form.
+        // After an inode of 160 bytes: generation, directory and address. The level is the last byte of the old format.
         let whole = item.len() >= 239;
         whole.then(|| Root { generation: u64_at(item, 160), logical: u64_at(item, 176), level: item[238] })
     }

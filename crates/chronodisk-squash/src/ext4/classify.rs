@@ -25,19 +25,19 @@ fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
     }))
 }
 
-/// Why all metadata are read again, which says how far they can be believed.
+/// Reason for reading all metadata again, which decides how far they are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
-    /// Something is at work, and some of it may not be there yet.
+    /// A tool or a kernel is at work, so some metadata may not be written yet.
     Work,
-    /// A flush while the file system says that it is clean: most likely a tool is done.
+    /// A flush while the file system is marked clean: most likely a tool is done.
     CleanFlush,
-    /// A clean file system is about to be mounted, or the device is closed: nothing is on its way.
+    /// A clean file system is about to be mounted, or the device is closed: all metadata are written.
     Rest,
 }
 
 impl Classifier for Ext4 {
-    /// The next flush reads it.
+    /// The file system is read at the next flush.
     fn begin(&mut self, _blocks: &mut Blocks) -> Result<Standing, StoreError> {
         Ok(Standing::Same)
     }
@@ -46,8 +46,8 @@ impl Classifier for Ext4 {
         self.rescan(Occasion::Work, blocks)
     }
 
-    /// One that is mounted there already, as on a volume that grows, is read. Others are read at the next flush, when
-    /// their tool is done.
+    /// A file system that is mounted already, as on a volume that grows, is read at once. Others are read at the next
+    /// flush, when their tool is done.
     fn appeared(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         if self.is_clean() { Ok(()) } else { self.rescan(Occasion::Work, blocks) }
     }
@@ -140,7 +140,7 @@ impl Classifier for Ext4 {
 }
 
 impl Ext4 {
-    /// The volume's blocks: the first, and the one behind the last.
+    /// The volume's blocks: first and end.
     fn bounds(&self) -> (VolumeUnit, VolumeUnit) {
         (VolumeUnit(self.start_bytes.div_ceil(UNIT_BYTES)), VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES)))
     }
@@ -179,7 +179,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// A range of blocks as far as it lies in the volume.
+    /// The part of a range of blocks that lies in the volume.
     fn inside(&self, (from, to): (VolumeUnit, VolumeUnit)) -> (VolumeUnit, VolumeUnit) {
         let (start, end) = self.bounds();
         let from = from.max(start);
@@ -198,7 +198,7 @@ impl Ext4 {
                 blocks.squash(unit, unit + 1);
             }
         }
-        // Until all is at rest, or a commit says so, an inode's name may be on its way.
+        // An inode's name may still arrive, until all metadata are written or a commit has it.
         let drop_data = self.is_followed() || !self.goes_by_names();
         for (start, end, ()) in news.claimed.all() {
             self.apply(self.inside(self.units_of(start, end)), drop_data, news.guarded, blocks)?;

@@ -42,7 +42,7 @@ struct Parameters {
 /// A transaction that is whole.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
-    /// Where each of its blocks belongs, and where in the journal its copy is.
+    /// The final place of each of its blocks, and the place of its copy in the journal.
     pub(crate) tags: Vec<Tag>,
     /// Blocks whose earlier copies must not be used.
     pub(crate) revoked: Vec<u64>,
@@ -62,7 +62,7 @@ pub(crate) struct Tag {
 pub(crate) struct Copy {
     /// Block in the journal.
     logical: u32,
-    /// Its first four bytes were replaced, because they are the journal's magic number.
+    /// Whether its first four bytes were replaced, because they equal the journal's magic number.
     escaped: bool,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct Journal {
     block_bytes: usize,
     start_bytes: u64,
     parameters: Option<Parameters>,
-    /// Where the next transaction begins, and its number.
+    /// Block of the next transaction, and its number.
     head: Option<(u32, u32)>,
     /// The latest committed copy of blocks that were not written to their places since.
     copies: HashMap<u64, Copy>,
-    /// The same, by block of the journal.
+    /// The blocks with copies, by block of the journal.
     sources: HashMap<u32, u64>,
     /// A commit was seen that could not be followed.
     pub(crate) lost: bool,
@@ -119,7 +119,7 @@ impl Journal {
     /// Memory that it takes, in bytes. Of a transaction it holds where the copies of its blocks are; they are in the
     /// journal, which is kept.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // A byte of each entry of a hash table says whether it is taken.
+        // A hash table has a control byte for each entry.
         let copies = self.copies.capacity() * (size_of::<(u64, Copy)>() + 1);
         let sources = self.sources.capacity() * (size_of::<(u32, u64)>() + 1);
         self.places.memory_bytes() + self.logical.memory_bytes() + (copies + sources) as u64
@@ -147,14 +147,14 @@ impl Journal {
         }
     }
 
-    /// A block of the journal was written, and with it goes the copy that it was.
+    /// Forgets the copy in a block of the journal that was overwritten.
     pub(crate) fn overwritten(&mut self, logical: u32) {
         if let Some(block) = self.sources.remove(&logical) {
             self.copies.remove(&block);
         }
     }
 
-    /// Reads the journal's superblock. True if it is one that can be followed.
+    /// Reads the journal's superblock. Returns whether it is supported.
     pub(crate) fn read_superblock(&mut self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let mut bytes = vec![0; self.block_bytes];
         let exact = self.read(blocks, 0, &mut bytes)?;
@@ -162,7 +162,7 @@ impl Journal {
         self.parameters = if exact { self.parse_superblock(&bytes) } else { None };
         if let Some(parameters) = self.parameters {
             if parameters.start == 0 {
-                // Everything is at its place.
+                // All metadata are at their places.
                 self.copies.clear();
                 self.sources.clear();
                 self.head = None;
@@ -205,8 +205,8 @@ impl Journal {
         })
     }
 
-    /// The next transactions that are whole, as far as they go. `seen` is the number of a commit
-    /// block that was written just now: if it can't be reached, the journal is lost.
+    /// The next complete transactions. `seen` is the number of a commit block that was written just now: if it can't be
+    /// reached from them, the journal is lost.
     pub(crate) fn advance(
         &mut self,
         blocks: &mut Blocks,
@@ -227,7 +227,7 @@ impl Journal {
             return Ok(Some(transaction));
         }
         self.head = Some((at, sequence));
-        // The number of a later transaction says that this one was missed.
+        // The number of a later transaction shows that this one was missed.
         self.lost |= seen.is_some_and(|seen| (seen.wrapping_sub(sequence) as i32) >= 0);
         Ok(None)
     }
@@ -275,7 +275,7 @@ impl Journal {
         }
     }
 
-    /// The transaction that begins at a block of the journal, if it is whole.
+    /// The transaction that begins at a block of the journal; `None` if it is incomplete.
     fn transaction(
         &self,
         blocks: &mut Blocks,
@@ -350,13 +350,13 @@ fn has_checksums(incompat: u32) -> bool {
     incompat & (INCOMPAT_CHECKSUM_V2 | INCOMPAT_CHECKSUM_V3) != 0
 }
 
-/// The block of the journal `count` behind another one; the log is a ring.
+/// The block `count` blocks after another one; the journal is a ring.
 fn next(at: u32, count: u32, parameters: &Parameters) -> u32 {
     let len = parameters.blocks - parameters.first;
     parameters.first + (at - parameters.first + count % len) % len
 }
 
-/// Reads a descriptor's tags; a wrong one ends them.
+/// Reads a descriptor's tags up to the first invalid one.
 fn tags(bytes: &[u8], parameters: &Parameters, at: u32, tags: &mut Vec<Tag>) {
     const HEADER_BYTES: usize = 12;
     const UUID_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! Where the parts of ext4 lie that never move: superblocks, group descriptors, bitmaps, inode tables.
+//! Places of ext4's static metadata: superblocks, group descriptors, bitmaps, inode tables.
 
 use chronodisk_store::StoreError;
 
@@ -11,13 +11,13 @@ use crate::runs::RunMap;
 /// The static parts, and where each group's are.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    /// By block.
+    /// Static metadata by block.
     pub(crate) fixed: RunMap<Fixed>,
     /// First blocks of block bitmaps and inode tables, by group.
     groups: Vec<Group>,
     /// (first block of the inode table, group), in ascending order.
     tables: Vec<(u64, u32)>,
-    /// All descriptors named places that exist.
+    /// Whether all descriptors named valid places.
     pub(crate) complete: bool,
 }
 
@@ -39,7 +39,7 @@ impl crate::runs::RunValue for Fixed {
 }
 
 impl Layout {
-    /// Reads the group descriptors as far as they are there.
+    /// Reads the available group descriptors.
     pub(crate) fn read(superblock: &Superblock, view: &mut View<'_>) -> Result<Self, StoreError> {
         let mut layout = Layout { complete: true, ..Layout::default() };
         // Blocks before the first group.
@@ -64,7 +64,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let groups = self.groups.capacity() * size_of::<Group>() + self.tables.capacity() * size_of::<(u64, u32)>();
         self.fixed.memory_bytes() + groups as u64
@@ -151,15 +151,15 @@ impl Layout {
             .then(|| (group.inode_table + offset / superblock.block_bytes, offset % superblock.block_bytes))
     }
 
-    /// The group whose block bitmap a block is.
+    /// The group that a block bitmap at this block describes.
     pub(crate) fn group_of_bitmap(&self, superblock: &Superblock, block: u64) -> Option<u64> {
-        // With flexible groups a bitmap lies in the first group of sixteen, or wherever mkfs liked.
+        // With flexible groups, a bitmap lies in the first group of sixteen, or in any place that mkfs chose.
         let near = (block - superblock.first_data_block) / superblock.blocks_per_group;
         let range = near..(near + FLEX_GROUPS_SEARCHED).min(self.groups.len() as u64);
         range.into_iter().find(|&group| self.groups[group as usize].block_bitmap == block)
     }
 
-    /// The block bitmap of a group, and the count of free blocks that the descriptor gives.
+    /// The block bitmap of a group, and the number of free blocks according to the descriptor.
     pub(crate) fn block_bitmap(&self, group: u64) -> Option<(u64, u64)> {
         let group = self.groups.get(group as usize)?;
         (group.block_bitmap != 0).then_some((group.block_bitmap, group.free_count))
@@ -179,7 +179,7 @@ impl Layout {
         read.complete && read.groups.iter().map(place).eq(known.take(read.groups.len()))
     }
 
-    /// Which block of descriptors this one is, among the first copies.
+    /// Index of this block of descriptors among the first copies.
     pub(crate) fn descriptor_index(&self, superblock: &Superblock, block: u64) -> Option<u64> {
         let count = superblock.groups().div_ceil(superblock.descriptors_per_block());
         let near = block.checked_sub(superblock.first_data_block + 1)?;
@@ -192,10 +192,10 @@ impl Layout {
     }
 }
 
-/// Bitmaps further than so many groups before theirs are not recognised, which costs only space.
+/// Most groups between a bitmap and its group. Bitmaps further away are not recognised, which only costs space.
 const FLEX_GROUPS_SEARCHED: u64 = 256;
 
-/// Where a block of group descriptors lies.
+/// The place of a block of group descriptors.
 fn descriptor_block(superblock: &Superblock, index: u64) -> u64 {
     if superblock.incompat & feature::INCOMPAT_META_BG != 0 && index >= superblock.first_meta_group {
         let group = index * superblock.descriptors_per_block();

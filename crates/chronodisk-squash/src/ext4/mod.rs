@@ -48,7 +48,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// False if the bytes were made up.
+    /// Returns false if the bytes were generated.
     fn read_block(&mut self, block: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
         if let Some(journal) = self.journal
             && let Some(copy) = journal.copy_of(block)
@@ -68,7 +68,7 @@ pub(crate) struct News {
     pub(crate) freed: RunMap<()>,
     /// Blocks that look like metadata are not dropped in any case.
     pub(crate) guarded: bool,
-    /// Everything should be looked at again.
+    /// Whether all metadata must be read again.
     pub(crate) scanned: bool,
 }
 
@@ -82,9 +82,9 @@ pub(crate) struct Ext4 {
     uses: RunMap<Use>,
     journal: Option<Journal>,
     ignore_journal: bool,
-    /// Blocks came that a scan might tell apart, since the last one.
+    /// Blocks that a scan might classify were written since the last one.
     unscanned: bool,
-    /// If something goes by names.
+    /// Present if rules apply to names.
     names: Option<Box<Names>>,
     /// The layout changed, or was never read.
     needs_scan: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Ext4 {
 }
 
 impl Ext4 {
-    /// The file system between two bytes of the device, if there is one that is understood.
+    /// Finds a supported file system in a range of the device.
     pub(crate) fn find(
         blocks: &mut Blocks,
         start_bytes: u64,
@@ -120,7 +120,7 @@ impl Ext4 {
         }))
     }
 
-    /// The same, with a journal that is kept but not read, if asked for.
+    /// Keeps the journal without reading it, if `ignore_journal`.
     pub(crate) fn with_journal_ignored(self, ignore_journal: bool) -> Self {
         Ext4 { ignore_journal, ..self }
     }
@@ -182,12 +182,11 @@ impl Ext4 {
         (verdict, end)
     }
 
-    /// Whether some block in the unit, whose bytes these are, looks like metadata, or, if `links`, like
-    /// the target of a symbolic link.
+    /// Whether a block in this unit looks like metadata, or, if `links`, like the target of a symbolic link.
     pub(crate) fn looks_like_metadata(&self, bytes: &[u8], links: bool) -> bool {
         let len = self.superblock.block_bytes as usize;
         let looks = |block| looks_like_metadata(block, &self.superblock) || links && looks_like_link(block);
-        // Of a block that is larger, the form of a part says nothing.
+        // A part of a larger block can't be recognised by its form.
         len > bytes.len() || bytes.chunks_exact(len).any(looks)
     }
 
@@ -445,7 +444,7 @@ impl Ext4 {
         }
         let changed: HashSet<u64> = transaction.tags.iter().map(|tag| tag.block).collect();
         self.follow(&tables, &changed, &protected, &[], Trust::Commit, blocks, news)?;
-        // Unchanged nodes whose inodes did not change with them.
+        // Skip unchanged nodes whose inodes are unchanged, too.
         nodes.retain(|&(block, part)| self.uses.at(block, block + 1).0 == Some(part));
         self.follow(&[], &changed, &protected, &nodes, Trust::Commit, blocks, news)?;
         self.names_committed(&changed, &protected, blocks, news)?;
@@ -455,7 +454,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// A committed superblock; true if it says that the file system was made larger.
+    /// Handles a committed superblock. Returns whether it enlarges the file system.
     fn take_superblock(&mut self, block: &[u8]) -> bool {
         let at = if self.superblock.block_bytes == 1024 { 0 } else { OFFSET_BYTES as usize };
         let bytes: &[u8; LEN_BYTES] = block[at..at + LEN_BYTES].try_into().expect("a block holds a superblock");
@@ -488,7 +487,7 @@ impl Ext4 {
         }
     }
 
-    /// A superblock was written. False if it is another file system's, or none's.
+    /// Handles a written superblock. Returns false if it belongs to another file system, or is invalid.
     pub(crate) fn superblock_written(&mut self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         match Ext4::find(blocks, self.start_bytes, self.end_bytes)? {
             Ok(found) if found.superblock.same_layout(&self.superblock) => {
@@ -504,7 +503,7 @@ impl Ext4 {
         }
     }
 
-    /// Whether a superblock that is about to be there ends a time in which all was at its place.
+    /// Whether a superblock about to be written ends a clean state.
     pub(crate) fn leaves_rest(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let next = Ext4::find(blocks, self.start_bytes, self.end_bytes)?;
         Ok(self.is_clean() && next.is_ok_and(|next| !next.is_clean()))
@@ -567,7 +566,7 @@ impl Ext4 {
         Ok(self.layout.complete && (at_rest || self.is_followed()))
     }
 
-    /// Blocks in a range that may hold something, in order.
+    /// Blocks in a range that may be stored, in order.
     fn blocks_there(&self, start: u64, end: u64, blocks: &Blocks) -> Vec<u64> {
         let (first, last) = self.units_of(start, end);
         let mut there = BTreeSet::new();
@@ -581,7 +580,7 @@ impl Ext4 {
         there.into_iter().collect()
     }
 
-    /// Finds the journal, unless it is known, and reads it.
+    /// Reads the journal, after finding it if its place is unknown.
     fn find_journal(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         let number = self.superblock.journal_inode;
         let place =

@@ -7,7 +7,7 @@ use crate::classifier::Refusal;
 use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
 
-/// Where it begins in the file system, and how long it is.
+/// Place of the superblock in the file system, and its length.
 pub(crate) const OFFSET_BYTES: u64 = 1024;
 pub(crate) const LEN_BYTES: usize = 1024;
 const MAGIC: u16 = 0xEF53;
@@ -74,12 +74,12 @@ pub(crate) struct Superblock {
     pub(crate) uuid: [u8; 16],
     /// The file system was unmounted, or closed by a tool, without errors.
     pub(crate) clean: bool,
-    /// A kernel has it mounted with its journal, or did when it was cut off.
+    /// A kernel has it mounted with its journal, or had it when it was cut off.
     pub(crate) needs_recovery: bool,
 }
 
 impl Superblock {
-    /// Reads the 1,024 bytes of a superblock whose file system may take `available_bytes`.
+    /// Parses the 1,024 bytes of a superblock of a file system of at most `available_bytes`.
     pub(crate) fn parse(bytes: &[u8; LEN_BYTES], available_bytes: u64) -> Result<Self, Refusal> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let wide = |at: usize| u64::from(u32_at(bytes, at));
@@ -191,7 +191,7 @@ impl Superblock {
         (self.blocks_count - self.first_data_block).div_ceil(self.blocks_per_group)
     }
 
-    /// The first block of a group, and the first behind it.
+    /// The first block of a group, and its end.
     pub(crate) fn group_blocks(&self, group: u64) -> (u64, u64) {
         let start = self.first_data_block + group * self.blocks_per_group;
         (start, (start + self.blocks_per_group).min(self.blocks_count))

@@ -1,4 +1,4 @@
-//! From inodes to their blocks.
+//! Walks from inodes to their blocks.
 //!
 //! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/inodes.rst` and `ifork.rst`. Trees are
 //! hostile: the format bounds their depth, and a walk visits a node once.
@@ -19,11 +19,11 @@ use crate::runs::{RunMap, RunValue};
 pub(crate) enum Use {
     /// Contents of a regular file.
     Data,
-    /// Something of the file system's own.
+    /// Metadata of the file system.
     Kept(Class),
     /// A node of an extent tree whose leaves are of this kind.
     Extents(Leaf),
-    /// An indirect block so many levels above leaves of this kind.
+    /// An indirect block, with its number of levels above leaves of this kind.
     Indirect(u8, Leaf),
 }
 
@@ -51,14 +51,14 @@ impl Use {
     }
 }
 
-/// How far claims are believed.
+/// How far claims of blocks are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// All metadata in view are of one moment, and all of them are read: data never win over metadata.
+    /// All visible metadata are of one moment, and all of them are read: data never override metadata.
     Scan,
     /// All visible metadata are of one moment, and only changed blocks are read: the latest claim holds.
     Commit,
-    /// An inode is of this moment; nodes below it may be older, unless a checksum says that they are its own.
+    /// An inode is current; nodes below it may be older, unless their checksum belongs to it.
     Inode,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Inode<'a> {
         u64::from(u32_at(self.0, 0x68)) | u64::from(self.u16_at(0x76)) << 32
     }
 
-    /// Tells it from other inodes that had its number.
+    /// Generation, which differs between inodes with the same number.
     pub(crate) fn generation(self) -> u32 {
         u32_at(self.0, 0x64)
     }
@@ -110,7 +110,7 @@ impl<'a> Inode<'a> {
         &self.0[MAP_BYTES]
     }
 
-    /// Use of its blocks, if it is in use.
+    /// Use of its blocks; `None` if it is free.
     pub(crate) fn leaf(self, superblock: &Superblock, number: u64) -> Option<Leaf> {
         const ROOT: u64 = 2;
         if number == superblock.journal_inode {
@@ -158,7 +158,7 @@ pub(crate) struct Walk<'a, 'b> {
     pub(crate) visited: HashSet<u64>,
     /// Blocks with new information.
     pub(crate) claimed: RunMap<()>,
-    /// Names, if something goes by them.
+    /// Names, if rules apply to them.
     pub(crate) names: Option<&'a mut Names>,
     /// The inode that is followed, if one is.
     pub(crate) number: Option<u64>,
@@ -202,7 +202,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Reads a node whose part in a tree is known, because it was written just now.
+    /// Reads a node that was just written, and whose part in a tree is known.
     pub(crate) fn node(&mut self, block: u64, part: Use) -> Result<(), StoreError> {
         if !self.visited.insert(block) {
             return Ok(());
@@ -359,12 +359,12 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Which blocks of a file a map has.
+/// Blocks of a file to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapped {
     /// Blocks with contents.
     Written,
-    /// These, and unwritten ones.
+    /// Written and unwritten blocks.
     All,
 }
 
@@ -484,8 +484,8 @@ pub(crate) fn looks_like_metadata(block: &[u8], superblock: &Superblock) -> bool
         || looks_like_pointers(block, superblock)
 }
 
-/// Whether a block could be the target of a symbolic link that does not fit its inode: text without an
-/// end, and zeros behind it. The end of many a text file looks so, too.
+/// Whether a block could be the target of a symbolic link that does not fit its inode: text and zeros after it. The
+/// last blocks of many text files look alike.
 pub(crate) fn looks_like_link(block: &[u8]) -> bool {
     let len = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
     len >= FAST_LINK_MAX_BYTES as usize && len < block.len() && chronodisk_store::is_zero(&block[len..])

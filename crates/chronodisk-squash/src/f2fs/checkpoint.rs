@@ -19,7 +19,7 @@ const FLAG_FASTBOOT: u32 = 0x20;
 const FLAG_LARGE_NAT_BITMAP: u32 = 0x400;
 
 const CHECKSUM_AT_DEFAULT: usize = 4092;
-/// Where a large bitmap is, the checksum comes before it.
+/// With a large bitmap, the checksum comes before it.
 const CHECKSUM_AT_MIN: usize = 192;
 const BITMAPS_AT: usize = 192;
 /// Entries of a summary block come before its journal, which the footer follows.
@@ -100,7 +100,8 @@ impl Checkpoint {
         }))
     }
 
-    /// The file system was unmounted with it, or a tool wrote it. It may have been mounted again since.
+    /// Whether this checkpoint was written by an unmount or by a tool. The file system may have been mounted again
+    /// since.
     pub(super) fn is_clean(&self) -> bool {
         self.flags & FLAG_UNMOUNTED != 0
     }
@@ -109,7 +110,7 @@ impl Checkpoint {
         (self.nat_bitmap.capacity() + self.journal.len() * size_of::<(u32, u32)>() * 3 / 2) as u64
     }
 
-    /// Where a block of the node address table is.
+    /// The block of the node address table with this index.
     fn nat_block(&self, superblock: &Superblock, index: u64) -> u64 {
         let second = self.nat_bitmap.get((index / 8) as usize).is_some_and(|byte| byte & 0x80 >> (index % 8) != 0);
         superblock.nodes
@@ -118,7 +119,7 @@ impl Checkpoint {
             + if second { SEGMENT_BLOCKS } else { 0 }
     }
 
-    /// The block of a node, if it has one.
+    /// The block of a node; `None` if it has none.
     pub(super) fn address_of(
         &self,
         node: u32,
@@ -140,7 +141,7 @@ impl Checkpoint {
         Ok(in_main(u64::from(u32_at(&bytes, at + 5)), superblock))
     }
 
-    /// All nodes that have a block, by their numbers. False if not all could be read.
+    /// All nodes that have a block, by their numbers. Returns false if a block was unreadable.
     pub(super) fn addresses(
         &self,
         superblock: &Superblock,
@@ -180,7 +181,7 @@ fn is_whole(block: &Block) -> bool {
     let at = u32_at(block, 164) as usize;
     (CHECKSUM_AT_MIN..=CHECKSUM_AT_DEFAULT).contains(&at) && {
         let (before, after) = (&block[..at], &block[(at + 4).min(block.len())..]);
-        // A checksum in the middle also covers the bytes behind it.
+        // A checksum in the middle also covers the bytes after it.
         let sum = if at == CHECKSUM_AT_DEFAULT { checksum(before) } else { checksum_around(before, after) };
         sum == u32_at(block, at)
     }

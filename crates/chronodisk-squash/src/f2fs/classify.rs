@@ -22,7 +22,7 @@ fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
 }
 
 impl Classifier for F2fs {
-    /// Nodes that came before the superblock are found when all are read.
+    /// Nodes written before the superblock are found when all nodes are read.
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         let start = self.start();
         let mut bytes = [0; UNIT_BYTES as usize];

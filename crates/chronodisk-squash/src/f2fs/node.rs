@@ -1,6 +1,6 @@
 //! Nodes: inodes, blocks of addresses, and others.
 //!
-//! Every node ends with a footer that says its number, its inode's number, and its place in the inode's tree (Linux,
+//! Every node ends with a footer: its number, its inode's number, and its place in the inode's tree (Linux,
 //! `include/linux/f2fs_fs.h`, `struct f2fs_node`, and `fs/f2fs/node.h`).
 
 use super::superblock::Superblock;
@@ -17,7 +17,7 @@ const NODE_NUMBERS: u32 = 1018;
 const INODE_ADDRESSES: usize = 923;
 const INODE_ADDRESSES_AT: usize = 360;
 const NODE_ADDRESSES: usize = 1018;
-/// The room for extended attributes in an inode, unless it says another one; in addresses.
+/// Default room for extended attributes in an inode, in addresses.
 const ATTRIBUTES_DEFAULT: usize = 50;
 
 const INLINE_ATTRIBUTES: u8 = 0x01;
@@ -67,7 +67,7 @@ impl<'a> Node<'a> {
         u32_at(self.0, FOOTER_AT + 4)
     }
 
-    /// The version of the checkpoint after which it was written, without the checksum above it.
+    /// Version of the checkpoint after which it was written, without its upper half, a checksum.
     pub(super) fn version(self) -> u32 {
         u32_at(self.0, FOOTER_AT + 12)
     }
@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The addresses of blocks in it: none in a node of other nodes, or of extended attributes.
+    /// Its addresses of blocks; empty for a node of other nodes, or of extended attributes.
     pub(super) fn addresses(self, superblock: &Superblock) -> Addresses {
         let (first, count) = match self.is_inode() {
             true => self.range_in_inode(superblock),
@@ -122,7 +122,7 @@ impl<'a> Node<'a> {
         addresses
     }
 
-    /// The first address of an inode that is one, and how many there are.
+    /// Index of the first block address in an inode, and the number of addresses.
     fn range_in_inode(self, superblock: &Superblock) -> (usize, usize) {
         let flags = self.0[3];
         if flags & (INLINE_DATA | INLINE_DIRECTORY) != 0 {
@@ -140,12 +140,13 @@ impl<'a> Node<'a> {
         (first.min(INODE_ADDRESSES), count)
     }
 
-    /// Whether a node that is no inode has addresses of blocks: it has neither numbers of other nodes nor attributes.
+    /// Whether a node other than an inode has addresses of blocks: it has neither numbers of other nodes nor
+    /// attributes.
     fn has_addresses(self) -> bool {
         const FIRST_TRIPLE: u32 = 6 + 2 * NODE_NUMBERS;
         match self.place() {
             0 | PLACE_ATTRIBUTES => false,
-            // Two nodes of numbers, and the one above those of the third level.
+            // Two nodes of node numbers, and the one for the third level.
             3 => false,
             place if place == 4 + NODE_NUMBERS || place == 5 + 2 * NODE_NUMBERS => false,
             place if place >= FIRST_TRIPLE => !(place - FIRST_TRIPLE).is_multiple_of(NODE_NUMBERS + 1),
@@ -161,7 +162,7 @@ pub(super) struct Addresses {
     pub(super) blocks: Vec<u64>,
     /// Blocks that have no place yet.
     pub(super) set_aside: u64,
-    /// There is no other address.
+    /// Whether it has no addresses of another kind.
     pub(super) understood: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::class::Class;
 use crate::classifier::Refusal;
 use crate::map_log::{u32_at, u64_at};
 
-/// Where it lies in its block, and its length there.
+/// Offset of the superblock in its block, and its length.
 pub(super) const OFFSET_BYTES: u64 = 1024;
 pub(super) const LEN_BYTES: usize = 3072;
 
@@ -31,7 +31,7 @@ const FEATURES_KNOWN: u32 = 0x1BFC;
 pub(super) struct Superblock {
     uuid: [u8; 16],
     features: u32,
-    /// Blocks of a checkpoint behind its first one.
+    /// Blocks of a checkpoint after its first one.
     pub(super) checkpoint_payload: u32,
     /// Two segments of checkpoints.
     pub(super) checkpoints: u64,
@@ -39,7 +39,7 @@ pub(super) struct Superblock {
     segment_information: u64,
     pub(super) nodes: u64,
     summaries: u64,
-    /// The main area, up to the block behind it.
+    /// The main area and its end, in blocks.
     pub(super) main: u64,
     pub(super) main_end: u64,
     pub(super) quota_inodes: [u32; 3],
@@ -98,12 +98,12 @@ impl Superblock {
         })
     }
 
-    /// The blocks of checkpoints: the first, and the one behind the last.
+    /// The blocks of checkpoints: first and end.
     pub(super) fn checkpoint_blocks(&self) -> (u64, u64) {
         (self.checkpoints, self.segment_information)
     }
 
-    /// Why a block outside of the main area is kept.
+    /// The class of a block outside the main area.
     pub(super) fn fixed(&self, block: u64) -> Option<Class> {
         match block {
             _ if block < self.checkpoints || block >= self.main_end => Some(Class::Superblock),
@@ -125,7 +125,7 @@ impl Superblock {
         self.features & FEATURE_EXTRA_ATTRIBUTES != 0
     }
 
-    /// Inodes say how much room is for extended attributes behind their addresses.
+    /// Whether inodes state the room for extended attributes after their addresses.
     pub(super) fn has_flexible_attributes(&self) -> bool {
         self.features & FEATURE_FLEXIBLE_INLINE_ATTRIBUTES != 0
     }

@@ -97,7 +97,7 @@ impl Classifier for Xfs {
 }
 
 impl Xfs {
-    /// The block behind the volume's last one.
+    /// The end of the volume, in blocks.
     fn end(&self) -> VolumeUnit {
         VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES))
     }

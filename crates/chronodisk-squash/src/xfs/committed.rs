@@ -30,7 +30,7 @@ use super::superblock::{Superblock, u64_at};
 use crate::blocks::Blocks;
 use crate::units::VolumeUnit;
 
-/// Where an inode, a block of a directory and one of a tree of extents say which record they were last logged in.
+/// Offset of the sequence number of the last log record of an inode, a directory block and a block of an extent tree.
 const INODE_LSN_AT: usize = 112;
 const DIRECTORY_LSN_AT: usize = 16;
 const TREE_LSN_AT: usize = 32;
@@ -43,9 +43,9 @@ const MEMORY_MAX_BYTES: u64 = 256 << 20;
 /// Inodes and blocks that are newer in the log than at their places.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    /// By number.
+    /// Logged inodes by number.
     inodes: BTreeMap<u64, Vec<u8>>,
-    /// By place: blocks of directories, and of trees of extents.
+    /// Logged blocks of directories and of extent trees, by place.
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -195,7 +195,7 @@ impl Xfs {
                     let Some(at) = inodes.iter().position(|old| old.0 == number) else { continue };
                     let (_, before, extents) = inodes.swap_remove(at);
                     let placed = before.len() == superblock.inode_bytes && u64_at(&core, 152) == number;
-                    // Where an inode is new, anything may have been before.
+                    // For a new inode, its place may hold any bytes.
                     let at_place = recovered && names.committed.inode(number).is_none();
                     let there = self.inode_in(&before, superblock.place_of_inode(number));
                     if at_place && there.is_some() && inode_lsn(&before) >= checkpoint.lsn {
@@ -209,7 +209,7 @@ impl Xfs {
                         None => understood = false,
                     }
                 }
-                // The inode there was freed, which the log also records.
+                // The inode at this place was freed, which the log also records.
                 Item::Cancelled { sector, sectors } => {
                     let from_bytes = sector.saturating_mul(ADDRESS_BYTES);
                     let to_bytes = from_bytes.saturating_add(sectors * ADDRESS_BYTES);
@@ -357,7 +357,7 @@ fn with_core(before: &[u8], core: &[u8; CORE_BYTES], fork: Option<Fork>, lsn: u6
     Some(bytes)
 }
 
-/// The number of the record that an inode at its place was logged in last; of a new one it is 0, or all ones.
+/// Sequence number of the record in which an inode at its place was last logged; 0 or all ones for a new one.
 fn inode_lsn(inode: &[u8]) -> u64 {
     inode.get(INODE_LSN_AT..INODE_LSN_AT + 8).map_or(0, |_| lsn_at(inode, INODE_LSN_AT))
 }
@@ -369,7 +369,7 @@ fn lsn_at(bytes: &[u8], at: usize) -> u64 {
     }
 }
 
-/// The same of a block that counts here, if it does.
+/// The sequence number of a directory block or a block of an extent tree; `None` for other blocks.
 fn block_lsn(block: &[u8], superblock: &Superblock) -> Option<u64> {
     block_lsn_at(block, superblock).map(|at| lsn_at(block, at))
 }

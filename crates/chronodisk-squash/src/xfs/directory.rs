@@ -34,7 +34,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Of the byte behind a name, if there is one (`XFS_DIR3_FT_REG_FILE`, `XFS_DIR3_FT_DIR`).
+    /// The kind in the byte after a name (`XFS_DIR3_FT_REG_FILE`, `XFS_DIR3_FT_DIR`).
     pub(super) fn of(byte: Option<u8>) -> Self {
         match byte {
             None => Kind::Unknown,
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// The directory whose names a block holds, if it does.
+/// The directory whose names are in a block; `None` for other blocks.
 pub(super) fn owner_of(block: &[u8], superblock: &Superblock) -> Option<u64> {
     let names = block.len() > HEADER_BYTES && (block.starts_with(b"XDB3") || block.starts_with(b"XDD3"));
     (names && block[UUID_AT..UUID_AT + 16] == superblock.uuid).then(|| u64_at(block, OWNER_AT))
@@ -72,7 +72,7 @@ pub(super) fn entries(block: &[u8], superblock: &Superblock) -> Vec<Entry> {
             if !matches!(name, b"" | b"." | b"..") {
                 entries.push(Entry { inode: u64_at(head, 0), kind: Kind::of(kind), name: name.into() });
             }
-            // Behind the kind is where in the block the entry lies.
+            // The offset of the entry in its block follows the kind.
             (head.len() + name_len + kind_bytes + 2).next_multiple_of(ALIGNMENT_BYTES)
         };
         if len == 0 || !len.is_multiple_of(ALIGNMENT_BYTES) {
@@ -126,7 +126,7 @@ mod tests {
         block[..4].copy_from_slice(b"XDB3");
         block[4095 - 4] = 2;
         assert_eq!(entries(&block, &superblock), [file.clone(), folder]);
-        // An index that leaves room for nothing.
+        // An offset that leaves no room for an entry.
         block[4095 - 6] = 1;
         assert_eq!(entries(&block, &superblock), []);
         block[..4].copy_from_slice(b"XDD3");

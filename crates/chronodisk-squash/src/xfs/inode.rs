@@ -20,7 +20,7 @@ const ROOT_HEADER_BYTES: usize = 4;
 /// Levels that a tree of extents can have (`XFS_BTREE_MAXLEVELS`).
 const LEVEL_MAX: u16 = 9;
 
-/// One inode's bytes.
+/// The bytes of an inode.
 #[derive(Clone, Copy)]
 pub(super) struct Inode<'a>(&'a [u8]);
 
@@ -28,7 +28,7 @@ pub(super) struct Inode<'a>(&'a [u8]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) first: u64,
-    /// The one behind the last.
+    /// End of the range.
     pub(super) end: u64,
     /// Place of the first one in the file, in blocks.
     pub(super) place: u64,
@@ -44,7 +44,7 @@ pub(super) struct Node {
 }
 
 impl<'a> Inode<'a> {
-    /// The inode in these bytes, if there is one of this file system.
+    /// The inode in these bytes; `None` if it is not one of this file system.
     pub(super) fn parse(bytes: &'a [u8], superblock: &Superblock) -> Option<Self> {
         let own = bytes.len() >= CORE_BYTES
             && bytes.starts_with(b"IN")
@@ -57,7 +57,7 @@ impl<'a> Inode<'a> {
         u64_at(self.0, 152)
     }
 
-    /// Tells it from a later file with the same number.
+    /// Generation, which differs in a later file with the same number.
     pub(super) fn generation(self) -> u32 {
         u32_at(self.0, 92)
     }
@@ -78,7 +78,7 @@ impl<'a> Inode<'a> {
         self.file_type() == 0o100_000
     }
 
-    /// Its blocks may be another file's, too (`XFS_DIFLAG2_REFLINK`).
+    /// Whether its blocks may be shared with another file (`XFS_DIFLAG2_REFLINK`).
     pub(super) fn shares_blocks(self) -> bool {
         u64_at(self.0, 120) & 1 << 1 != 0
     }
@@ -166,8 +166,8 @@ pub(super) fn tree_block(bytes: &[u8], level: Option<u16>, superblock: &Superblo
 /// Blocks of extent records, without unwritten extents.
 fn extents(records: &[u8], superblock: &Superblock) -> Vec<Extent> {
     let blocks = records.chunks_exact(RECORD_BYTES).filter_map(|record| {
-        // From the highest bit on: one that says that nothing was written there, 54 of the place in the file, 52 of
-        // the block's number, 21 of the length.
+        // From the highest bit on: a flag for unwritten extents, 54 bits of the place in the file, 52 of the block's
+        // number, 21 of the length.
         let (high, low) = (u64_at(record, 0), u64_at(record, 8));
         let (start, len) = ((high & 0x1FF) << 43 | low >> 21, low & 0x1F_FFFF);
         let first = superblock.block_of(start);
@@ -178,7 +178,7 @@ fn extents(records: &[u8], superblock: &Superblock) -> Vec<Extent> {
     blocks.collect()
 }
 
-/// The blocks below a node whose keys and pointers these are, each as many as find room.
+/// The blocks below a node with these keys and pointers.
 fn children(keys_and_pointers: &[u8], level: u16, count: usize, superblock: &Superblock) -> Vec<(u64, u16)> {
     let most = keys_and_pointers.len() / 16;
     if level == 0 || level > LEVEL_MAX || count > most {

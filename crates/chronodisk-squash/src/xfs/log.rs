@@ -53,8 +53,8 @@ const REGIONS_MAX: usize = 1 << 12;
 
 const ITEM_INODE: u16 = 0x123B;
 const ITEM_BUFFER: u16 = 0x123C;
-/// Frees of extents, reverse maps, counts of references, attributes, quota, unlinked and new inodes: none of them says
-/// where contents lie.
+/// Frees of extents, reverse maps, reference counts, attributes, quota, unlinked and new inodes: none of them contains
+/// the places of contents.
 const ITEMS_IGNORED: [u16; 12] =
     [0x1236, 0x1237, 0x1238, 0x123D, 0x123E, 0x123F, 0x1240, 0x1241, 0x1242, 0x1243, 0x1246, 0x1247];
 /// Intents to change the maps of files, and their completions.
@@ -77,9 +77,9 @@ const BUFFER_IGNORED: u16 = 0x1 | 0x4 | 0x8 | 0x10;
 /// The data fork of a logged inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fork {
-    /// As it is on the device: entries, or extents.
+    /// The fork as stored on the device: entries, or extents.
     AsIs(Vec<u8>),
-    /// The root of a tree of extents, with the header that it has in memory.
+    /// The root of an extent tree, with the header that it has in memory.
     Tree(Vec<u8>),
 }
 
@@ -121,7 +121,7 @@ struct Transaction {
     items: Vec<(usize, Vec<Vec<u8>>)>,
 }
 
-/// Where a record lies, and in which round.
+/// Place of a record, and its cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     cycle: u32,
@@ -157,12 +157,12 @@ impl Record {
 pub(super) struct Log {
     start_bytes: u64,
     sectors: u64,
-    /// Where the next record will be.
+    /// Place of the next record.
     head: Option<Position>,
-    /// The last record says that the file system was unmounted, and nothing was written to the log since.
+    /// Whether the last record is that of an unmount.
     at_rest: bool,
     lost: bool,
-    /// Sectors at the head and behind it that seem to be of records not read yet.
+    /// Sectors at the head and after it that seem to belong to unread records.
     ahead: RunMap<()>,
     transactions: HashMap<u32, Transaction>,
     transactions_bytes: u64,
@@ -171,7 +171,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log of a file system that begins at `start_bytes`; nothing of it is read yet.
+    /// The log of a file system that begins at `start_bytes`, before any of it is read.
     pub(super) fn new(start_bytes: u64, superblock: &Superblock) -> Self {
         Log {
             start_bytes: start_bytes + superblock.log_start * superblock.block_bytes,
@@ -196,12 +196,12 @@ impl Log {
         self.head.is_some() && !self.lost && self.at_rest
     }
 
-    /// Everything that a recovery would find in the log is known.
+    /// Whether the log is known as far as a recovery would read it.
     pub(super) fn is_followed(&self) -> bool {
         self.is_read() && self.ahead.is_empty() && self.intended.is_empty()
     }
 
-    /// From now on nothing is known, until the log is begun anew.
+    /// Ignores the log until it is begun again.
     pub(super) fn lose(&mut self) {
         self.lost = true;
         self.ahead.clear();
@@ -210,7 +210,7 @@ impl Log {
         self.intended.clear();
     }
 
-    /// Whether some of it lies among these bytes of the device.
+    /// Whether a range of the device overlaps the log.
     pub(super) fn is_touched(&self, offset_bytes: u64, len_bytes: u64) -> bool {
         let (from, to) = self.sectors_of(offset_bytes, len_bytes);
         from < to
@@ -257,7 +257,7 @@ impl Log {
         let Some((newest, tail)) = newest else { return Ok(Vec::new()) };
         let mut committed = Vec::new();
         self.head = Some(tail);
-        // A tail is one round behind at most, and no record is read twice.
+        // The tail is at most one cycle behind, and no record is read twice.
         let mut reached = false;
         for _ in 0..self.sectors {
             let Some(head) = self.head.filter(|_| !self.lost) else { break };
@@ -290,15 +290,14 @@ impl Log {
             if is_header && u32_at(bytes, 40) == 1 && u64_at(bytes, 16) == (Position { cycle, sector }).lsn() {
                 unmounts.push(Position { cycle, sector });
             }
-            // The kernel clears sectors behind the head with an earlier cycle.
+            // The kernel clears sectors after the head with an earlier cycle.
             let newer = self.head.is_some_and(|head| cycle >= head.cycle.saturating_add((sector < head.sector).into()));
             if newer && !self.lost {
                 self.ahead.set(sector, sector + 1, ());
             } else {
                 self.ahead.remove(sector, sector + 1);
             }
-            // At a mount the kernel clears sectors behind the head, with headers of an earlier cycle; tools write
-            // zeros.
+            // At a mount the kernel clears sectors after the head, with headers of an earlier cycle; tools write zeros.
             self.at_rest &= !is_header && cycle == 0;
         }
         let mut committed = Vec::new();
@@ -320,7 +319,7 @@ impl Log {
         Ok(committed)
     }
 
-    /// Takes a record in which the log goes on.
+    /// Applies the next record of the log.
     fn take(&mut self, position: Position, record: &Record, committed: &mut Vec<Checkpoint>) {
         let end = if record.next.cycle == position.cycle { record.next.sector } else { self.sectors };
         self.ahead.remove(position.sector, end);
@@ -338,7 +337,7 @@ impl Log {
         }
     }
 
-    /// The record there, if it is whole.
+    /// The record at a position; `None` if it is incomplete.
     fn record(&self, at: Position, blocks: &mut Blocks) -> Result<Option<Record>, StoreError> {
         if at.sector >= self.sectors {
             return Ok(None);
@@ -370,7 +369,7 @@ impl Log {
         Ok((right || by_tool).then_some(record))
     }
 
-    /// Sectors from one on; behind the last one comes the first.
+    /// Reads sectors of the log, which is a ring.
     fn read(&self, sector: u64, count: u64, blocks: &mut Blocks) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; count as usize * SECTOR_BYTES];
         let first = sector % self.sectors;
@@ -395,7 +394,7 @@ impl Log {
             }
             self.operation(lsn, u32_at(head, 0), head[9], bytes, committed)?;
         }
-        // No more can be open than the log holds.
+        // Open transactions can't be larger than the log.
         (self.transactions_bytes <= self.sectors * SECTOR_BYTES as u64).then_some(())
     }
 
@@ -475,7 +474,7 @@ impl Transaction {
         Some(())
     }
 
-    /// The last region goes on.
+    /// Continues the last region.
     fn go_on(&mut self, bytes: &[u8]) -> Option<()> {
         match self.items.last_mut() {
             Some((_, regions)) => regions.last_mut()?.extend(bytes),
@@ -488,7 +487,7 @@ impl Transaction {
     }
 }
 
-/// An inode and its data fork; `None` if they are not understood.
+/// An inode and its data fork; `None` if they are not supported.
 fn inode(regions: &[Vec<u8>]) -> Option<Item> {
     let format = regions.first().filter(|format| format.len() == INODE_FORMAT_BYTES)?;
     let fields = le32(format, 4)?;
@@ -506,7 +505,7 @@ fn inode(regions: &[Vec<u8>]) -> Option<Item> {
     Some(Item::Inode { number: le64(format, 16)?, core, fork })
 }
 
-/// The first byte of each number in an inode's core, and how many it has, but for single bytes and the UUID.
+/// Offset and length of each number in an inode's core, except single bytes and the UUID.
 const CORE_NUMBERS: [(usize, usize); 28] = [
     (0, 2),
     (2, 2),
@@ -546,7 +545,7 @@ fn core_on_device(mut core: [u8; CORE_BYTES]) -> [u8; CORE_BYTES] {
     core
 }
 
-/// A block's parts that were logged, if they count here; `None` if they are not understood.
+/// A block's logged parts if they matter here; `None` if they are not supported.
 fn buffer(regions: &[Vec<u8>]) -> Option<Option<Item>> {
     let format = regions.first()?;
     let (flags, sectors, sector) = (le16(format, 4)?, u64::from(le16(format, 6)?), le64(format, 8)?);
@@ -581,7 +580,7 @@ fn buffer(regions: &[Vec<u8>]) -> Option<Option<Item>> {
     (!(chunk..map.len() * 8).any(is_logged)).then_some(Some(Item::Block { sector, len_bytes, parts }))
 }
 
-/// A record's checksum, as it is written.
+/// Computes a record's checksum as stored.
 fn checksum(headers: &[u8], payload: &[u8], checked_bytes: usize) -> [u8; 4] {
     let (first, more) = headers.split_at(SECTOR_BYTES);
     let sum = crc32c::crc32c(&first[..CHECKSUM_AT]);
@@ -592,7 +591,7 @@ fn checksum(headers: &[u8], payload: &[u8], checked_bytes: usize) -> [u8; 4] {
     crc32c::crc32c_append(sum, payload).to_le_bytes()
 }
 
-/// Puts the first word of each sector back, in whose place the number of the round is on the device.
+/// Restores the first word of each sector, which the cycle number replaces on the device.
 fn restore_words(headers: &[u8], payload: &mut [u8]) {
     for (sector, index) in payload.chunks_mut(SECTOR_BYTES).zip(0..) {
         let header = &headers[index / CYCLE_DATA_WORDS * SECTOR_BYTES..];

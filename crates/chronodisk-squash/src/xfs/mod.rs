@@ -43,11 +43,11 @@ pub(crate) struct Xfs {
     start_bytes: u64,
     end_bytes: u64,
     superblock: Superblock,
-    /// If something goes by names.
+    /// Present if rules apply to names.
     names: Option<Box<Names>>,
 }
 
-/// Where a kind of block says whose it is.
+/// Offsets of the owner's number in a kind of block.
 struct Form {
     magic_at: usize,
     magic: &'static [u8],
@@ -60,7 +60,7 @@ const fn form(magic: &'static [u8], uuid_at: usize, address_at: usize, class: Cl
     Form { magic_at: 0, magic, uuid_at, address_at, class }
 }
 
-/// A block of directory or attribute trees, whose header begins with two links.
+/// A block of a directory or attribute tree, whose header begins with two links.
 const fn linked(magic: &'static [u8], class: Class) -> Form {
     Form { magic_at: 8, magic, uuid_at: 32, address_at: 16, class }
 }
@@ -92,7 +92,7 @@ const INODE_MAGIC: &[u8; 2] = b"IN";
 const INODE_UUID_AT: usize = 160;
 
 impl Xfs {
-    /// The file system that begins at `start_bytes`, if there is one that is understood.
+    /// Finds a supported file system that begins at `start_bytes`.
     pub(crate) fn find(
         blocks: &mut Blocks,
         start_bytes: u64,

@@ -44,11 +44,11 @@ pub(super) struct Names {
     claims: HashMap<u64, Vec<(u64, u64)>>,
     /// Contents of files that are kept.
     kept: RunMap<()>,
-    /// Contents that are made up by their file's kind, once they are squashed.
+    /// Generated contents of files of a known kind, once they are squashed.
     made_up: RunMap<FilePart>,
     /// Files with names, by inode.
     files: HashMap<u64, Known>,
-    /// Files whose directory hangs in the air, by directory.
+    /// Files in a directory without a known path, by directory.
     unplaced: HashMap<u64, Vec<Link>>,
     /// Blocks of files to be kept that were squashed before their names were known: those still squashed, and their
     /// total number.
@@ -66,7 +66,7 @@ pub(super) struct Names {
     unwanted: RunMap<()>,
 }
 
-/// The inode that says that it has a block.
+/// The inode that claims a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim(u64);
 
@@ -80,7 +80,8 @@ impl RunValue for Claim {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     treatment: Option<Treatment>,
-    /// The name came after the inode was last written, so the next one may be another file's.
+    /// Whether the name was read after the inode was last written, so that the next write of the inode may belong to
+    /// another file.
     newer: bool,
 }
 
@@ -106,7 +107,7 @@ impl Names {
         }
     }
 
-    /// From now on inodes and directories count once they are at their places.
+    /// From now on, inodes and directories count once they are written to their places.
     pub(super) fn lose_log(&mut self) {
         self.committed.clear();
         self.unwanted.clear();
@@ -143,7 +144,7 @@ impl Names {
         self.unwanted.remove(from, to);
     }
 
-    /// A directory has an entry. Returns the file whose name is known now.
+    /// Handles an entry of a directory. Returns the file whose path became known.
     pub(super) fn named(&mut self, folder: u64, entry: Entry) -> Option<u64> {
         if self.index.rules.are_by_path() && matches!(entry.kind, Kind::Directory | Kind::Unknown) {
             self.index.folder_named(entry.inode, folder, &entry.name);
@@ -162,7 +163,7 @@ impl Names {
         Some(entry.inode)
     }
 
-    /// Names the files whose directories have a path by now, and returns them.
+    /// Names the files whose directories have a path now, and returns them.
     fn place_rest(&mut self) -> Vec<u64> {
         let mut folders: Vec<u64> = self.unplaced.keys().copied().collect();
         folders.retain(|&folder| self.index.path_of(folder).is_some());
@@ -181,7 +182,7 @@ impl Names {
         self.files.get(&inode).map(|known| known.treatment)
     }
 
-    /// An inode was written anew: true if it is another file's now.
+    /// Handles a rewritten inode. Returns whether it belongs to another file now.
     pub(super) fn renewed(&mut self, number: u64, another: bool) {
         match self.files.get_mut(&number) {
             Some(known) if !another || known.newer => known.newer = false,
@@ -195,7 +196,7 @@ impl Names {
         }
     }
 
-    /// Everything about names is about to be read.
+    /// Forgets all names before they are read again.
     fn clear(&mut self) {
         self.files.clear();
         self.index.clear();
@@ -222,14 +223,14 @@ impl Names {
 }
 
 impl Xfs {
-    /// The same, where files are kept by their names.
+    /// Applies rules that keep files by name.
     pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
         let new = |rules| Box::new(Names::new(rules, self.start_bytes, &self.superblock));
         let names = Rules::new(rules).map(new);
         Xfs { names, ..self }
     }
 
-    /// Some files are kept by their names.
+    /// Whether a rule keeps files.
     pub(crate) fn keeps_by_names(&self) -> bool {
         self.names.as_ref().is_some_and(|names| names.index.rules.keep_some())
     }
@@ -348,8 +349,9 @@ impl Xfs {
         })
     }
 
-    /// Nothing more is written: if the log says that all is at its place, everything is decided. Else only contents of
-    /// committed files that are not kept are dropped, and the others are counted, in units.
+    /// Decides about the rest, given that no further write comes. If the log shows that all metadata are at their
+    /// places, all blocks are classified. Otherwise, only contents of committed files that are not kept are dropped,
+    /// and the remaining units are counted.
     pub(super) fn decide_all(&mut self, end: VolumeUnit, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
         let mut undecided_units = None;
         self.with(|xfs, names| {
@@ -501,7 +503,7 @@ impl Xfs {
     ) -> Result<(), StoreError> {
         let treatment = names.treatment(number).flatten();
         for extent in extents {
-            // Of a unit of several blocks, all is kept if one of them is, and squashed if all are.
+            // A unit of several blocks is kept if one of them is, and squashed if all of them are.
             let around = self.units_around(extent.first, extent.end);
             let within = self.units_within(extent.first, extent.end);
             match extent.place.checked_mul(self.superblock.block_bytes).filter(|&bytes| bytes <= FILE_MAX_BYTES) {
@@ -637,7 +639,7 @@ impl Xfs {
         Ok(())
     }
 
-    /// Whether the last record of the log says that the file system was unmounted: all is at its place.
+    /// Whether the last record of the log is that of an unmount: all metadata are then at their places.
     fn log_is_clean(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let log = (self.superblock.log_start, self.superblock.log_start + self.superblock.log_blocks);
         let ((from, to), log_bytes) = (self.units_around(log.0, log.1), self.bytes_of(log.0, log.1));
@@ -676,7 +678,7 @@ const LOG_MAGIC: [u8; 4] = [0xFE, 0xED, 0xBA, 0xBE];
 const LOG_UNMOUNT: u8 = 0x20;
 const LOG_SECTOR_BYTES: u64 = 512;
 
-/// Whether blocks of this fate may say names, or whose contents lie where.
+/// Whether blocks with this verdict may contain names, or places of contents.
 fn tells_names(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Keep(Class::InodeTable | Class::Directory | Class::Mapping))
 }
@@ -718,7 +720,7 @@ mod tests {
         names.named(ROOT, entry(140, Kind::Regular, "a.db"));
         names.named(ROOT, entry(140, Kind::Regular, "a.old"));
         assert_eq!(names.treatment(140), Some(Some(Treatment::Keep)));
-        // The name was there before its inode was.
+        // The name was known before its inode.
         names.renewed(140, true);
         assert_eq!(names.treatment(140), Some(Some(Treatment::Keep)));
         names.renewed(140, false);

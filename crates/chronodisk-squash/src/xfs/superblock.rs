@@ -6,7 +6,7 @@ use crate::UNIT_BYTES;
 use crate::classifier::Refusal;
 use crate::crc32c;
 
-/// The most that a sector has, and so the superblock with its checksum.
+/// Largest size of a sector, and so of the superblock with its checksum.
 pub(crate) const LEN_BYTES: usize = 4096;
 const MAGIC: &[u8; 4] = b"XFSB";
 const VERSION: u16 = 5;
@@ -36,7 +36,7 @@ pub(crate) struct Superblock {
     inodes_log: u32,
     /// Directory entries have the type of their inodes.
     pub(crate) has_kinds: bool,
-    /// As blocks carry it.
+    /// The file system's UUID, which metadata blocks repeat.
     pub(crate) uuid: [u8; 16],
 }
 
@@ -119,7 +119,7 @@ impl Superblock {
         block_of(number, self.group_log, self.group_blocks)
     }
 
-    /// Where the inode with this number lies: its block, and how many bytes into that.
+    /// The place of the inode with this number: block, and offset in bytes.
     pub(crate) fn place_of_inode(&self, number: u64) -> (u64, usize) {
         let index = number & ((1 << self.inodes_log) - 1);
         (self.block_of(number >> self.inodes_log), index as usize * self.inode_bytes)

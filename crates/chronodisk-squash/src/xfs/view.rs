@@ -71,13 +71,13 @@ impl Xfs {
         Ok(())
     }
 
-    /// The inode in these bytes, if it is the one that belongs to this place: a block, and how many bytes into it.
+    /// The inode in these bytes, if its number belongs to this place: block, and offset in bytes.
     pub(super) fn inode_in<'a>(&self, bytes: &'a [u8], place: (u64, usize)) -> Option<Inode<'a>> {
         let inode = Inode::parse(bytes, &self.superblock)?;
         (self.superblock.place_of_inode(inode.number()) == place).then_some(inode)
     }
 
-    /// The blocks of a regular file, as the inode at its place says.
+    /// The blocks of a regular file, according to the inode at its place.
     pub(super) fn extents_of_file(
         &self,
         number: u64,
@@ -88,7 +88,7 @@ impl Xfs {
         self.file_in(&bytes, number).map_or(Ok(Vec::new()), |inode| self.extents_of(inode, committed, blocks))
     }
 
-    /// An inode's bytes as they were committed, or at its place, if there is one.
+    /// An inode's committed bytes, or those at its place; `None` without an inode.
     pub(super) fn bytes_of_inode(
         &self,
         number: u64,
@@ -113,7 +113,7 @@ impl Xfs {
         (inode.is_regular() && inode.number() == number).then_some(inode)
     }
 
-    /// The blocks that an inode says it has, and the tree below it; each block of that is read once.
+    /// The blocks claimed by an inode and the extent tree below it; each block of the tree is read once.
     pub(super) fn extents_of(
         &self,
         inode: Inode<'_>,

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::btrfsprogs::tool;
 use super::image::{Image, succeeded};
 
-/// Room for two copies of what mkfs.btrfs sets aside for nodes, and for a second superblock.
+/// Room for two copies of the metadata chunks of mkfs.btrfs, and for a second superblock.
 pub const CAPACITY_BYTES: u64 = 192 << 20;
 
 /// A file system with files in it, some within their inodes.

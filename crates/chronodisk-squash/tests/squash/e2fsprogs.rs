@@ -27,7 +27,7 @@ pub fn tool(name: &str, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// All metadata of an image, as e2image finds them, in a file of the device's size; or why it refuses the image.
+/// All metadata of an image according to e2image, in a file of the device's size; or the reason why e2image refuses it.
 pub fn metadata_of(image: &Path) -> Result<Vec<u8>, String> {
     let raw = image.with_extension("raw");
     let _ = fs::remove_file(&raw);

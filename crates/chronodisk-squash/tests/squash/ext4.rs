@@ -65,7 +65,7 @@ fn metadata_are_compressed_although_too_much_waited_for_them() {
         (statistics.stored_bytes, statistics.kept_bytes)
     });
     let ample = &sizes[2];
-    // Superblocks are not, but those that were kept before it was known that they are.
+    // Superblocks are not compressed, except those kept before they were recognised.
     assert!(sizes[..2].iter().all(|sizes| sizes.0 <= ample.0 && sizes.1 == ample.1), "{sizes:?}");
 }
 
@@ -140,7 +140,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
             fine("gzip", &["-t", "-S", ".file"], &member);
         }
         assert!(contents(&squashed, "/many/a-rather-long-name-of-a-file-number-31").is_ascii(), "{name} {order:?}");
-        // Any part of it reads as it does in the whole.
+        // Reads of a part return the same bytes as reads of the whole.
         let mut whole = vec![0; 64 << 10];
         let at = image.capacity_bytes / 2;
         store.read(at, &mut whole).unwrap();
@@ -203,7 +203,7 @@ fn contents_that_no_file_has_stay_kept_until_an_unmount() {
     let names = vec![NameRule { names: "*.db".parse().unwrap(), treatment: Treatment::Keep }];
     let options = SquashOptions { names, ..SquashOptions::default() };
     let mut store = replay_with(&options, pieces_of(&image.path), image.capacity_bytes, Order::Ascending, 1);
-    // `s_feature_incompat` says that the journal must be recovered, which a kernel writes when it mounts.
+    // A flag in `s_feature_incompat` requires a recovery of the journal; a kernel sets it when it mounts.
     let mark = |store: &mut SquashStore, needs_recovery: bool| {
         let mut features = [0; 512];
         store.read(1024, &mut features).unwrap();

@@ -50,7 +50,7 @@ fn fill(tree: &Path) -> u64 {
     for index in 0..30 {
         symlink("x/".repeat(40 + index * 12), tree.join(format!("link-{index}"))).unwrap();
     }
-    // Many extents, so that there is a tree above them.
+    // Many extents, so that they need a tree.
     let holes = File::create(tree.join("holes")).unwrap();
     for index in 0..600 {
         holes.write_all_at(&[0x91; 4096], index * 3 * 4096).unwrap();

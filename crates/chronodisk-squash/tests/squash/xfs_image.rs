@@ -16,7 +16,7 @@ pub fn make(options: &[&str]) -> Image {
 
 fn fill(options: &[&str], folder: &Path, path: &Path) -> u64 {
     let (prototype, source) = (folder.join("prototype"), folder.join("source"));
-    // No metadata look like this.
+    // Unlike any metadata.
     let data: Vec<u8> = (0..40_000u32).map(|i| 0x80 | (i / 4096 * 31 + i * 7 % 127) as u8).collect();
     fs::write(&source, &data).unwrap();
     let source = source.display();

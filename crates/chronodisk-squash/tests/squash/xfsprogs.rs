@@ -20,7 +20,7 @@ pub fn tool(name: &str, arguments: &[&str]) -> Output {
     Command::new(program(name).unwrap()).args(arguments).output().unwrap()
 }
 
-/// Everything but contents of files, as xfs_metadump finds it.
+/// All metadata, as xfs_metadump reads them.
 fn metadata_of(image: &Path) -> Vec<u8> {
     let dump = image.with_extension("dump");
     let made = tool("xfs_metadump", &["-a", "-o", image.to_str().unwrap(), dump.to_str().unwrap()]);
