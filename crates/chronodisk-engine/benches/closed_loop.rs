@@ -1,6 +1,5 @@
-//! How many requests per second a simulation goes through, on the host's clock:
-//! `cargo bench -p chronodisk-engine`. Quote it as a ratio to something else in the same run; on a
-//! shared machine the figure itself says little.
+//! Simulated requests per second, by the host's clock: `cargo bench -p chronodisk-engine`. Quote the figure as a ratio
+//! to another one of the same run, because it varies on a shared machine.
 
 use std::time::Instant;
 

@@ -51,7 +51,7 @@ pub struct Speedup {
 const NANO: i64 = 1 << 32;
 
 impl Speedup {
-    /// As it is.
+    /// No change of speed.
     pub const NONE: Speedup = Speedup { inverse: NANO };
     /// Requests take no time.
     pub const INFINITE: Speedup = Speedup { inverse: 0 };
@@ -74,11 +74,11 @@ impl Speedup {
 pub enum Direction {
     /// From the device.
     Read,
-    /// To the device.
+    /// From the program to the device.
     Write,
 }
 
-/// Why something is runnable again.
+/// Cause of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// A request of the program's has completed.
@@ -99,14 +99,14 @@ pub enum Event {
     },
     /// The device has completed it.
     Completed {
-        /// As issued.
+        /// Id under which the request was issued.
         id: u64,
     },
     /// At least one of the program's threads runs or waits only for a processor; before, none did.
     Runnable(Wake),
     /// A thread that was blocked since `since` continues. No completion ended its wait.
     Slept {
-        /// When it blocked.
+        /// Instant at which it blocked.
         since: Nanos,
     },
     /// A thread continues because its timer ticked, and nothing else runs. It also waits for other events and may block
@@ -114,15 +114,15 @@ pub enum Event {
     Ticked,
     /// A completion woke a thread that was blocked since `since`. Other threads may have been runnable.
     Woken {
-        /// When it blocked.
+        /// Instant at which it blocked.
         since: Nanos,
     },
     /// A completion woke a thread that had already waited for it before it last blocked: timers only let it run briefly
     /// in between.
     KeptWaiting {
-        /// When it began to wait.
+        /// Instant at which it began to wait.
         since: Nanos,
-        /// When it last blocked.
+        /// Instant at which it last blocked.
         blocked: Nanos,
     },
     /// No thread of the program runs or waits for a processor any more. Also sent when the program was frozen.
@@ -137,7 +137,7 @@ pub enum Event {
     Resumed,
     /// A kernel thread that works for the program runs, or waits only for a processor.
     Helped,
-    /// No such kernel thread runs any more.
+    /// No kernel thread computes for the program any more.
     Unhelped,
 }
 
@@ -198,7 +198,7 @@ const MARGIN_PER_CENT: i128 = 3;
 /// Next action of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// None, but look again at this instant if nothing happens before.
+    /// No change. Ask again at this instant if no event comes before.
     Nothing(Option<Nanos>),
     /// Freeze the program.
     Freeze,
@@ -235,7 +235,7 @@ pub struct Prediction {
     pub requests: u64,
     /// Waits that no completion ended while the device was busy.
     pub other_waits: u64,
-    /// Real time of these waits.
+    /// Real time of the other waits.
     pub other_wait_time: Nanos,
 }
 
@@ -250,7 +250,7 @@ struct InFlight {
     ceiling: i128,
 }
 
-/// The last request before the device became idle.
+/// The last request before the device became idle, and the debt then.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     issued: Nanos,
@@ -325,7 +325,7 @@ impl Account {
         self.debt = self.debt.max(0) - paid;
     }
 
-    /// The device becomes busy.
+    /// Begins a busy period of the device.
     fn begin_busy(&mut self, now: Nanos) {
         let owed = std::mem::take(&mut self.owed);
         self.debt += owed;
@@ -334,7 +334,7 @@ impl Account {
         (self.refunded, self.refunded_by_request) = (0, 0);
     }
 
-    /// The device becomes idle. Owed time that was not paid stays owed.
+    /// Ends a busy period of the device. Owed time that was not paid stays owed.
     fn settle(&mut self, now: Nanos) {
         self.left = self.debt.max(0);
         self.unpaid += self.left;
@@ -354,8 +354,8 @@ impl Account {
         (before + sooner - self.saved).clamp(0, self.left)
     }
 
-    /// A thread that the last completion woke would have waited less by `sooner`. That is taken back from waits in
-    /// full, up to `most_back`, and the rest is owed.
+    /// Accounts for a thread that the last completion woke, and that would have waited less by `sooner`. The difference
+    /// is taken back from waits in full, up to `most_back`, and the rest is owed.
     fn owe(&mut self, sooner: i128, most_back: i128) {
         let more = (self.too_long(sooner) - self.owed - self.refunded).max(0);
         let refund = more.min((self.full_debt.min(most_back) - self.refunded).max(0));
@@ -365,7 +365,7 @@ impl Account {
         self.unpaid -= more;
     }
 
-    /// The same by request, where nothing is owed.
+    /// As [`owe`](Self::owe), by request: the rest is not owed.
     fn take_back_by_request(&mut self, sooner: i128, most_back: i128) {
         let left = self.full_time.min(most_back) - self.refunded_by_request;
         let refund = (sooner - self.saved_by_request - self.refunded_by_request).min(left).max(0);
@@ -378,7 +378,7 @@ impl Account {
 #[derive(Clone, Debug, Default)]
 struct Ceiling {
     value: i128,
-    /// Its value at recent instants, and whether time counted from there on.
+    /// Virtual time at recent instants, and whether it counted from there on.
     history: VecDeque<(Nanos, i128, bool)>,
 }
 
@@ -439,7 +439,7 @@ pub struct Dilation {
 }
 
 impl Dilation {
-    /// A program that begins at this instant: nothing of it is runnable yet.
+    /// A prediction for a program that begins at this instant, with no runnable thread yet.
     #[must_use]
     pub fn new(options: DilationOptions, now: Nanos) -> Self {
         let mut dilation = Dilation {
@@ -619,7 +619,7 @@ impl Dilation {
         }
     }
 
-    /// Both accounts of the present wait, if there is one.
+    /// Both accounts of the current wait; none without a wait.
     fn accounts(&mut self) -> impl Iterator<Item = &mut Account> {
         [Some(&mut self.account), self.waiting.as_mut().map(|(full, _)| full)].into_iter().flatten()
     }
@@ -629,7 +629,7 @@ impl Dilation {
         let Some(Last { issued, completed, inverse }) = self.last else { return };
         let nanos = |from: Nanos| i128::from(completed.saturating_sub(from).as_nanos());
         let sooner = (nanos(since.max(issued)) * i128::from(NANO)).min(nanos(issued) * i128::from(NANO - inverse));
-        // Waits before it last blocked, which its timers ended.
+        // Waits before the thread last blocked, which its timers ended.
         let ticked = i128::from(blocked.saturating_sub(since.max(issued)).as_nanos());
         self.accounts().for_each(|account| {
             account.owe(sooner, ticked * i128::from(NANO - inverse));
@@ -749,12 +749,12 @@ impl Dilation {
     }
 }
 
-/// For a numerator of any sign and a positive denominator.
+/// Division rounded up, for a numerator of any sign and a positive denominator.
 fn div_ceil(numerator: i128, denominator: i128) -> i128 {
     -(-numerator).div_euclid(denominator)
 }
 
-/// To the nearest nanosecond; nothing is below zero.
+/// Rounds to the nearest nanosecond; negative sums become zero.
 fn nanos(sum: i128) -> Nanos {
     let rounded = (sum + i128::from(NANO / 2)).div_euclid(i128::from(NANO));
     Nanos::from_nanos(u64::try_from(rounded.max(0)).unwrap_or(u64::MAX))

@@ -23,11 +23,11 @@ const ONE_REQUEST: Duration = Duration::from_millis(100);
 /// A request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndRequest {
-    /// The signal that came first.
+    /// The first signal.
     pub signal: i32,
-    /// When it came.
+    /// Instant of the first signal.
     pub at: Instant,
-    /// Whether another one came after it.
+    /// Whether a second signal came.
     pub insists: bool,
 }
 
@@ -40,7 +40,7 @@ impl EndRequest {
         }
     }
 
-    /// When the program is killed.
+    /// Instant at which the program is killed.
     #[must_use]
     pub fn kills_at(&self) -> Instant {
         if self.insists { self.at } else { self.at + PROGRAM_ENDS_WITHIN }

@@ -45,7 +45,7 @@ pub struct Engine {
     model_delay: Option<ModelDelay>,
     statistics: EngineStatistics,
     fault: Option<ModelFault>,
-    /// Reused, so that the steady state allocates nothing.
+    /// Reused between calls, to avoid allocations.
     completions: Vec<Completion>,
 }
 
@@ -99,7 +99,7 @@ pub struct EngineStatistics {
     pub clamped_arrivals: u64,
     /// The largest such move.
     pub clamp_max: Nanos,
-    /// Completions taken.
+    /// Completions that were taken.
     pub completions: u64,
     /// Most requests that were outstanding at once, over all devices.
     pub outstanding_max: usize,
@@ -163,7 +163,7 @@ impl Engine {
         DeviceIndex(index)
     }
 
-    /// Why a model was lost, if one was.
+    /// The fault of a lost model.
     #[must_use]
     pub fn fault(&self) -> Option<&ModelFault> {
         self.fault.as_ref()

@@ -1,14 +1,14 @@
-//! How a model that is elsewhere can fail.
+//! Failures of remote models.
 
 use std::fmt;
 
-/// A model that is elsewhere is lost. Nothing more can be learnt from it, and the run must end.
+/// A remote model is lost. No further completion can be known, and the run must end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{who}: {what}")]
 pub struct ModelFault {
     /// Kind of failure, to match on.
     pub kind: FaultKind,
-    /// Which model.
+    /// Name of the model.
     pub who: String,
     /// The failure, as a sentence without its subject.
     pub what: String,
@@ -18,17 +18,17 @@ pub struct ModelFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// It can't be reached, or not any more.
+    /// The model can't be reached (any more).
     Unreachable,
-    /// It is there, but does not know of this run: it was restarted.
+    /// The model is reachable, but was restarted and does not know this run.
     Restarted,
-    /// It speaks another version of the protocol.
+    /// The other side uses another version of the protocol.
     Version,
     /// The model refuses its parameters.
     Refused,
     /// The program ended.
     Ended,
-    /// It does not answer.
+    /// The model does not answer.
     Silent,
     /// An answer breaks the protocol or contradicts an earlier one.
     Nonsense,

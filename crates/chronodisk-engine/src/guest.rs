@@ -26,18 +26,18 @@ pub struct GuestClock {
     backward_steps: u64,
 }
 
-/// How an idle guest goes on.
+/// How an idle guest continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// The instant to which virtual time jumps; `None` if there is neither a timer nor anything
-    /// outstanding, so that only the world outside can wake the guest.
+    /// The instant to which virtual time jumps; `None` if there is neither a timer nor an outstanding request, so that
+    /// only external input can wake the guest.
     pub resume_at: Option<Nanos>,
     /// The completions at that instant, in order.
     pub due: Vec<Due>,
 }
 
 impl GuestClock {
-    /// A guest whose time begins at zero.
+    /// A clock for a guest whose time begins at zero.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
         GuestClock { engine, now: Nanos::ZERO, backward_steps: 0 }
@@ -85,8 +85,8 @@ impl GuestClock {
         due
     }
 
-    /// The instant at which a running guest must be interrupted: nothing completes before it if
-    /// nothing arrives. `None` if nothing is outstanding. It may be in the past after a kick.
+    /// The instant at which a running guest must be interrupted: no request completes before it if none arrives. `None`
+    /// if no request is outstanding. It may be in the past after a kick.
     pub fn completion_bound(&mut self) -> Option<Nanos> {
         self.engine.settle();
         self.engine.completion_bound()
@@ -98,7 +98,7 @@ impl GuestClock {
         self.now
     }
 
-    /// How often an instant came that was earlier than one before.
+    /// Number of instants that were earlier than a previous one.
     #[must_use]
     pub fn backward_steps(&self) -> u64 {
         self.backward_steps

@@ -1,4 +1,4 @@
-//! The host's clock, handed in from outside so that everything else can be repeated.
+//! The host's clock, passed in so that everything else is deterministic.
 
 use std::time::Instant;
 

@@ -12,7 +12,7 @@ use chronodisk_sim::{Nanos, Request, RequestRecord, Status};
 /// others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestLog {
-    /// Contiguous as long as none was taken out.
+    /// Contiguous unless records were taken out.
     records: VecDeque<RequestRecord>,
     /// Order of the first of them.
     first_order: u64,

@@ -11,7 +11,7 @@ use crate::step::{checked_advance, checked_step, first_possible_completion};
 pub enum ModelPort {
     /// In this process.
     Local(Box<dyn DeviceModel>),
-    /// At an emulator server, or in another program.
+    /// A model at an emulator server, or in another program.
     Remote(Box<RemoteModel>),
 }
 
@@ -25,7 +25,7 @@ impl ModelPort {
         }
     }
 
-    /// Reports statistics by name; for a remote model, those that were last [fetched](RemoteModel::fetch_statistics).
+    /// Reports statistics by name; for a remote model, the last [fetched](RemoteModel::fetch_statistics) ones.
     pub fn probe(&self, sink: &mut dyn Probe) {
         match self {
             ModelPort::Local(model) => model.probe(sink),
@@ -54,8 +54,8 @@ impl ModelPort {
         }
     }
 
-    /// The model's next internal instant. `None` if nothing more happens, or if the model is elsewhere, which does not
-    /// tell.
+    /// The model's next internal instant. `None` if no event follows, or if the model is remote, since its events are
+    /// unknown.
     pub(crate) fn next_event(&self) -> Option<Nanos> {
         match self {
             ModelPort::Local(model) => model.next_event(),
@@ -122,7 +122,7 @@ impl Port<'_> {
         }
     }
 
-    /// To the first instant that completes something, or to `limit`; more may complete at that instant.
+    /// Steps to the first instant with a completion, or to `limit`. More requests may complete at that instant.
     ///
     /// # Panics
     /// If a local model breaks its contract.
@@ -136,7 +136,7 @@ impl Port<'_> {
         }
     }
 
-    /// To `until`, everything that happens there included; does nothing if the model is already beyond.
+    /// Runs to `until`, including all events there. Does nothing if the model is already beyond.
     ///
     /// # Panics
     /// As [`step`](Self::step).
@@ -161,7 +161,7 @@ impl Port<'_> {
         }
     }
 
-    /// As [`step`](Self::step), with everything else of the instant that was reached.
+    /// As [`step`](Self::step), but completes all events of the reached instant.
     ///
     /// # Panics
     /// As [`step`](Self::step).
@@ -171,7 +171,7 @@ impl Port<'_> {
         self.advance(now, completed)
     }
 
-    /// To the first completion of a model with something outstanding, and everything else of that instant.
+    /// Runs a model with outstanding requests to its first completion, and completes all events of that instant.
     ///
     /// # Panics
     /// As [`step`](Self::step), and if a local model never completes anything.

@@ -27,7 +27,7 @@ pub struct Shadow {
     model: Box<dyn DeviceModel>,
     records: VecDeque<RequestRecord>,
     first_order: u64,
-    /// Reused, so that the steady state allocates nothing.
+    /// Reused between calls, to avoid allocations.
     completions: Vec<Completion>,
 }
 
@@ -38,7 +38,7 @@ impl Shadow {
         Shadow { model, records: VecDeque::new(), first_order: 0, completions: Vec::new() }
     }
 
-    /// The device got a request at `at`, not before the one before it. Tells its order.
+    /// Passes a request that the device received at `at` to the model; instants must not step back. Returns its order.
     ///
     /// # Panics
     /// If its range leaves the model's device, or if the model breaks its contract.
@@ -68,7 +68,7 @@ impl Shadow {
         }
     }
 
-    /// Takes the oldest records out, in order of arrival, as far as both have completed them.
+    /// Takes the oldest records out, in order of arrival, up to the first one that either side has not completed.
     pub fn take_settled(&mut self, records: &mut Vec<RequestRecord>) {
         while let Some(first) = self.records.front()
             && first.is_completed()

@@ -24,10 +24,10 @@ pub struct Issue {
     pub think: Nanos,
 }
 
-/// Why a simulation could not go on.
+/// Reason for the end of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
-    /// Nothing would ever arrive.
+    /// Without depth, no request would ever arrive.
     #[error("a closed loop needs a depth of at least 1")]
     NoDepth,
     /// A request does not lie inside the device.
@@ -37,9 +37,9 @@ pub enum SimulationError {
     OutOfRange {
         /// Order of the request, counted from 0.
         order: u64,
-        /// Its first sector.
+        /// First sector of the request.
         lba: u64,
-        /// Its length in sectors.
+        /// Length of the request in sectors.
         sectors: u32,
         /// The device's capacity in sectors.
         capacity_sectors: u64,
@@ -192,8 +192,8 @@ pub fn open_loop(
     Ok(records)
 }
 
-/// Does what [`open_loop`] does with a model that may be elsewhere, and hands each record on as
-/// [`closed_loop_streaming`] does. At most `outstanding_max` requests may be outstanding: memory depends on them.
+/// As [`open_loop`], but with a model that may be remote, and passes each record on as [`closed_loop_streaming`] does.
+/// At most `outstanding_max` requests may be outstanding, which bounds the memory.
 ///
 /// # Errors
 /// As [`open_loop`], if the model is lost, and if too many requests are outstanding.
@@ -249,7 +249,7 @@ fn run_open_loop(
 pub struct Dependent {
     /// The request. The loop replaces its id.
     pub request: Request,
-    /// The request whose completion it waits for, by its place; an earlier one. `None`: the beginning.
+    /// Index of the earlier request whose completion it waits for; `None`: it waits for none.
     pub after: Option<usize>,
     /// Pause between that and its arrival.
     pub gap: Nanos,
@@ -289,7 +289,7 @@ pub fn dependent_loop_at(
         }
     }
     waiting.sort_unstable();
-    // By order of arrival, which request it is.
+    // Index of each request, in order of arrival.
     let mut places: Vec<usize> = Vec::with_capacity(requests.len());
     let mut completions = Vec::new();
     let mut stopped = false;
@@ -321,7 +321,7 @@ pub fn dependent_loop_at(
 /// Room reserved at the start at most, because a size hint is only a hint.
 const CAPACITY_HINT_MAX: usize = 1 << 20;
 
-/// Future arrivals. Those at the present instant, which are all of them without think time, bypass the heap.
+/// Future arrivals. Arrivals at the present instant bypass the heap; without think time, these are all of them.
 #[derive(Default)]
 struct Arrivals {
     now: VecDeque<Request>,
@@ -340,7 +340,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The next arrival after the present instant, whose arrivals have been taken.
+    /// The next arrival after the present instant, all of whose arrivals have been taken.
     fn next_at(&self) -> Option<Nanos> {
         self.later.next_at()
     }
@@ -375,7 +375,7 @@ impl Window {
         record.status = completion.status;
     }
 
-    /// Hands on the oldest records whose requests have completed.
+    /// Passes on the oldest records, up to the first request without a completion.
     fn hand_on(&mut self, seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
         while let Some(record) = self.pop() {

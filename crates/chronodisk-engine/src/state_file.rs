@@ -1,4 +1,4 @@
-//! Saved states of flash drives in files: mapped copy-on-write when they are loaded, whole or not there when saved.
+//! Saved states of flash drives in files: mapped copy-on-write when loaded, and complete or absent after saving.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use chronodisk_device::{
 };
 use memmap2::{MmapMut, MmapOptions};
 
-/// Why a device could not be made from its profile and state.
+/// Reason why a device could not be made from its profile and state.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The profile does not allow it.
@@ -60,8 +60,8 @@ pub fn load(profile: &Profile, options: &BuildOptions, path: &Path) -> Result<Fl
     profile.read_state(options, &file).map_err(|error| BuildError::State { path: path.to_owned(), error })
 }
 
-/// Writes a state to a file, which gets its name only once it is complete. `advance` receives the bytes written, and
-/// may stop.
+/// Writes a state to a file, which gets its name only once it is complete. `advance` receives the number of bytes
+/// written, and may stop.
 ///
 /// # Errors
 /// The host's error, or `Interrupted` if `advance` stopped. No file is left behind then.
@@ -85,7 +85,7 @@ fn write(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64) -> Contro
     })
 }
 
-/// A file whose parts are mapped.
+/// A state file with mapped parts.
 struct StateFile {
     file: File,
     len: u64,

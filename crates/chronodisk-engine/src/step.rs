@@ -4,8 +4,8 @@ pub(crate) use chronodisk_device::LATEST_ARRIVAL;
 use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, Nanos, Request, RequestRecord};
 
-/// [`DeviceModel::step`], checked: time moves forward, nothing stops short of `limit` for no
-/// reason, and completions are of the present instant.
+/// Calls [`DeviceModel::step`], and checks the contract: time moves forward, the model stops before `limit` only at a
+/// completion, and completions are of the present instant.
 ///
 /// # Panics
 /// If the model breaks its contract.
@@ -38,8 +38,7 @@ pub(crate) fn checked_step(model: &mut dyn DeviceModel, limit: Nanos, completed:
     }
 }
 
-/// Runs a model to `until`, everything that happens at `until` included; does nothing if it is
-/// already beyond.
+/// Runs a model to `until`, including all events there. Does nothing if it is already beyond.
 ///
 /// # Panics
 /// If the model breaks its contract, such as by completing more requests than it was given.
@@ -64,8 +63,7 @@ pub(crate) fn checked_advance(model: &mut dyn DeviceModel, until: Nanos, complet
     }
 }
 
-/// Runs a model with something outstanding to its first completion, and everything else of that
-/// instant.
+/// Runs a model with outstanding requests to its first completion, and completes all events of that instant.
 ///
 /// # Panics
 /// If the model breaks its contract, such as by never completing anything.
@@ -94,9 +92,8 @@ pub(crate) fn assert_later(info: &DeviceInfo, record: &RequestRecord, completion
     );
 }
 
-/// The earliest instant at which an outstanding request can complete if nothing arrives; in the
-/// future if the model has done everything that is due at its present instant. `None` if nothing
-/// is outstanding.
+/// The earliest instant at which an outstanding request can complete if none arrives; in the future if the model has
+/// processed all events due at its present instant. `None` if no request is outstanding.
 ///
 /// A completion is an event, so the next event bounds it as well as the model's own bound does.
 ///

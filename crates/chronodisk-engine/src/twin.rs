@@ -78,15 +78,15 @@ pub struct Twin {
     pub requests: u64,
     /// From the first arrival to the last completion as logged.
     pub logged: Nanos,
-    /// The same with punctual completions.
+    /// Duration with punctual completions.
     pub punctual: Nanos,
-    /// All lateness in the log, added up.
+    /// Sum of all lateness in the log.
     pub logged_lateness_sum: Nanos,
 }
 
 impl Twin {
-    /// How much longer the workload took than with punctual completions, as a share of the
-    /// latter: 0.01 is one per cent. Negative if lateness happened to give a better order.
+    /// The extra time of the workload compared with punctual completions, as a share of the latter: 0.01 is one per
+    /// cent. Negative if lateness happened to give a better order.
     #[must_use]
     pub fn stretch(&self) -> f64 {
         if self.punctual == Nanos::ZERO {
@@ -96,7 +96,7 @@ impl Twin {
     }
 }
 
-/// Why a twin could not be run.
+/// Reason why a twin could not be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TwinError {
     /// The log does not fit the devices.

@@ -184,7 +184,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Why a log can't be replayed on these devices.
+/// Reason why a log can't be replayed on these devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// A record names a device beyond the models.
@@ -192,7 +192,7 @@ pub enum VerifyError {
     UnknownDevice {
         /// Index of the record.
         index: usize,
-        /// Its device.
+        /// Device of the record.
         device: u16,
         /// Number of models given.
         devices: usize,
@@ -204,9 +204,9 @@ pub enum VerifyError {
     OutOfRange {
         /// Index of the record.
         index: usize,
-        /// Its first sector.
+        /// First sector of the record.
         lba: u64,
-        /// Its length in sectors.
+        /// Length of the record in sectors.
         sectors: u32,
         /// The device's capacity in sectors.
         capacity_sectors: u64,
@@ -216,7 +216,7 @@ pub enum VerifyError {
     Order {
         /// Index of the record.
         index: usize,
-        /// Its order.
+        /// Order in the record.
         order: u64,
     },
     /// An arrival before an earlier one on the same device, or before the start of its model.
@@ -224,7 +224,7 @@ pub enum VerifyError {
     ArrivalStepsBack {
         /// Index of the record.
         index: usize,
-        /// Its arrival.
+        /// Arrival in the record.
         arrival: Nanos,
         /// The arrival before.
         previous: Nanos,
@@ -248,11 +248,11 @@ pub enum VerifyError {
     InstantsOutOfOrder {
         /// Index of the record.
         index: usize,
-        /// Its arrival.
+        /// Arrival in the record.
         arrival: Nanos,
-        /// Its due time.
+        /// Due time in the record.
         due: Nanos,
-        /// Its completion.
+        /// Completion in the record.
         completed: Nanos,
     },
 }

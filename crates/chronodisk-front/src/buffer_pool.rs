@@ -9,7 +9,7 @@ use crate::memory::{Claim, MemoryLimit};
 pub(crate) struct BufferPool {
     free: [Vec<Box<[u8]>>; CLASSES],
     kept_bytes: usize,
-    /// Memory that waits for reuse; more is given back at once.
+    /// Most memory kept for reuse; the rest is freed at once.
     kept_bytes_max: usize,
     /// Covers lent and pooled buffers.
     claim: Claim,
@@ -24,7 +24,7 @@ impl BufferPool {
         BufferPool { free: Default::default(), kept_bytes: 0, kept_bytes_max, claim: Claim::new(limit) }
     }
 
-    /// A buffer of at least `len` bytes, with contents of an earlier use. `None` if there is no memory for it.
+    /// A buffer of at least `len` bytes, with contents of an earlier use. `None` without memory for it.
     pub fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
         let class = class_of(len);
         if let Some(buffer) = self.free[class].pop() {
@@ -41,7 +41,7 @@ impl BufferPool {
         Some(vec![0; bytes].into_boxed_slice())
     }
 
-    /// Takes a buffer back; an empty one is none.
+    /// Takes a buffer back for reuse; an empty one is ignored.
     pub fn give(&mut self, buffer: Box<[u8]>) {
         if buffer.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl BufferPool {
         self.free[class_of(buffer.len())].push(buffer);
     }
 
-    /// Gives all memory back that waits for reuse.
+    /// Frees all memory kept for reuse.
     pub fn release(&mut self) {
         self.free = Default::default();
         self.claim.shrink_to(self.claim.bytes() - self.kept_bytes as u64);

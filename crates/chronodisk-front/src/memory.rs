@@ -16,7 +16,7 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// At most so many bytes. Small pieces, such as a session's first buffer of 4 KiB, are counted and never refused.
+    /// A limit in bytes. Small pieces, such as a session's first buffer of 4 KiB, are counted and never refused.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         MemoryLimit { limit_bytes, used_bytes: AtomicU64::new(0), waiting: AtomicUsize::new(0) }
@@ -48,7 +48,7 @@ impl Default for MemoryLimit {
     }
 }
 
-/// Claimed memory, until it is dropped.
+/// Memory that is claimed until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     limit: Arc<MemoryLimit>,
@@ -56,7 +56,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Of nothing.
+    /// A claim of no memory yet.
     pub fn new(limit: &Arc<MemoryLimit>) -> Self {
         Claim { limit: Arc::clone(limit), bytes: 0 }
     }
@@ -69,7 +69,7 @@ impl Claim {
         self.bytes
     }
 
-    /// Claims so much in all; false if that is more than there is.
+    /// Raises the claim to `bytes`; returns false if that exceeds the limit.
     pub fn try_grow_to(&mut self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let limit_bytes = self.limit.limit_bytes;
@@ -81,7 +81,7 @@ impl Claim {
         grown
     }
 
-    /// Claims so much in all, whether there is as much or not.
+    /// Raises the claim to `bytes`, even beyond the limit.
     pub fn grow_to(&mut self, bytes: u64) {
         let more = bytes.saturating_sub(self.bytes);
         self.limit.used_bytes.fetch_add(more, Ordering::Relaxed);

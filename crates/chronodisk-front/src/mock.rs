@@ -1,7 +1,7 @@
-//! The driver's side of the protocol, one piece shared by tests and fuzzers.
+//! The driver's side of the protocol, shared by tests and fuzzers.
 //!
 //! [`MockDriver`] plays User Mode Linux's `virtio_uml` and `virtio_blk`: it owns the other end of the socket and a file
-//! that is the guest's memory. It follows instructions, right or wrong, and never waits. [`TestBench`] puts a
+//! with the guest's memory. It follows valid and invalid instructions, and never waits. [`TestBench`] puts a
 //! [`VhostUserSession`] at the other end and lets the two alternate in one thread.
 //!
 //! It is made for tests: an impossible condition panics.
@@ -28,11 +28,11 @@ use crate::vhost_user::message::{
 };
 use crate::vhost_user::{Arrival, Flow, RequestHandler, VhostUserError, VhostUserSession};
 
-/// Where the first region of memory begins in the guest's physical memory.
+/// Address of the first memory region in the guest's physical memory.
 pub const MEMORY_BASE: u64 = 0x10_0000;
 /// Size of the first region; the rings lie at its beginning, one page each.
 pub const MEMORY_BYTES: u64 = 4 << 20;
-/// Where the second region begins; nothing lies between the two.
+/// Address of the second region; there is a gap between the two.
 pub const HIGH_MEMORY_BASE: u64 = 0x8000_0000;
 /// Size of the second region.
 pub const HIGH_MEMORY_BYTES: u64 = 64 << 10;
@@ -44,20 +44,20 @@ pub const DESCRIPTORS: u64 = MEMORY_BASE;
 pub const AVAILABLE: u64 = MEMORY_BASE + 0x1000;
 /// Used ring.
 pub const USED: u64 = MEMORY_BASE + 0x2000;
-/// Where headers, data, status bytes and indirect tables are put.
+/// Address of headers, data, status bytes and indirect tables.
 pub const BUFFERS: u64 = MEMORY_BASE + 0x4000;
 /// Size of the ring.
 pub const RING_SIZE: u16 = 256;
-/// Where the driver says after which used entry it wants a call, with `VIRTIO_RING_F_EVENT_IDX`.
+/// Address of the used entry at which the driver requests a call, with `VIRTIO_RING_F_EVENT_IDX`.
 pub const USED_EVENT: u64 = AVAILABLE + 4 + 2 * RING_SIZE as u64;
-/// Where the device says after which available entry it wants a kick, with the same feature.
+/// Address of the available entry at which the device requests a kick, with the same feature.
 pub const AVAILABLE_EVENT: u64 = USED + 4 + 8 * RING_SIZE as u64;
 
 /// Flag of a descriptor: another one follows.
 pub const NEXT: u16 = VRING_DESC_F_NEXT as u16;
 /// Flag of a descriptor: the device writes it.
 pub const WRITE: u16 = VRING_DESC_F_WRITE as u16;
-/// Flag of a descriptor: it is a table of descriptors.
+/// Flag of a descriptor that refers to a table of descriptors.
 pub const INDIRECT: u16 = VRING_DESC_F_INDIRECT as u16;
 
 /// A descriptor as it lies in memory.
@@ -87,18 +87,18 @@ pub struct UsedEntry {
 pub struct MockRequest {
     /// Head of its chain.
     pub head: u16,
-    /// Where its data segments are: address and length.
+    /// Address and length of its data segments.
     pub segments: Vec<(u64, u32)>,
-    /// Where its status byte is; `0xff` until the device has written it.
+    /// Address of its status byte, which is `0xff` until the device has written it.
     pub status_address: u64,
 }
 
-/// How a request's descriptors are laid out.
+/// Layout of a request's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// In the ring's own table.
     Direct,
-    /// In a table of their own, behind one descriptor of the ring.
+    /// In a separate table, to which one descriptor of the ring refers.
     Indirect,
 }
 
@@ -116,7 +116,7 @@ pub struct MockDriver {
 }
 
 impl MockDriver {
-    /// A driver and the socket at whose other end it is.
+    /// A driver, and the socket of the other side.
     #[must_use]
     pub fn new() -> (MockDriver, UnixStream) {
         let (socket, backend) = UnixStream::pair().expect("a socket pair");
@@ -129,7 +129,7 @@ impl MockDriver {
         MockDriver::with_memory(socket, memory_file())
     }
 
-    /// A driver whose guest's memory is this file.
+    /// A driver with this file as the guest's memory.
     #[must_use]
     pub fn with_memory(socket: UnixStream, memory_file: File) -> MockDriver {
         memory_file.set_len(MEMORY_BYTES + HIGH_MEMORY_BYTES).expect("memory");
@@ -188,15 +188,15 @@ impl MockDriver {
         Ok(())
     }
 
-    /// The next message from the backend on the socket, if it is there.
+    /// The next message from the backend on the socket; `None` if there is none.
     pub fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
         receive_message(&self.socket)
     }
 
-    /// Reads all calls that came on the backend channel and returns their number.
+    /// Reads all calls from the backend channel and returns their number.
     ///
     /// # Panics
-    /// If something else came, or a call that asks for a reply.
+    /// If another message came, or a call that asks for a reply.
     pub fn take_calls(&mut self) -> usize {
         let mut count = 0;
         while let Some((header, payload)) = self.channel.as_ref().and_then(receive_message) {
@@ -208,8 +208,7 @@ impl MockDriver {
         count
     }
 
-    /// Payload of SET_MEM_TABLE, in the size that User Mode Linux sends, and the files that go
-    /// with it.
+    /// Payload of SET_MEM_TABLE, in the size that User Mode Linux sends, and its files.
     #[must_use]
     pub fn memory_table(&self) -> (Vec<u8>, [BorrowedFd<'_>; 2]) {
         let mut payload = Vec::new();
@@ -265,7 +264,7 @@ impl MockDriver {
         bytes
     }
 
-    /// Takes a piece of guest memory that nothing else uses; it begins again when it is used up.
+    /// Allocates unused guest memory; starts over when all of it was used.
     pub fn allocate(&mut self, len_bytes: u64) -> u64 {
         if self.next_buffer + len_bytes > MEMORY_BASE + MEMORY_BYTES {
             self.next_buffer = BUFFERS;
@@ -311,7 +310,7 @@ impl MockDriver {
         self.set_available_index(self.available);
     }
 
-    /// Writes the available index as it is told.
+    /// Writes any available index.
     pub fn set_available_index(&self, index: u16) {
         self.memory.store(index.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Release).expect("guest memory");
     }
@@ -401,7 +400,7 @@ pub fn memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file").into()
 }
 
-/// As [`memory_file`], with seals allowed, as QEMU's `memory-backend-memfd`.
+/// As [`memory_file`], but permits seals, as QEMU's `memory-backend-memfd` does.
 #[must_use]
 pub fn sealable_memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file").into()
@@ -432,7 +431,7 @@ pub fn blk_range(sector: u64, sectors: u32, flags: u32) -> [u8; 16] {
 pub struct Recorder {
     /// Arrivals that were not completed yet.
     pub arrivals: Vec<Arrival>,
-    /// How many kicks were about to be acknowledged.
+    /// Number of kicks that were about to be acknowledged.
     pub acknowledgements: usize,
 }
 
@@ -453,12 +452,12 @@ pub struct TestBench {
     pub driver: MockDriver,
     /// The session under test.
     pub session: VhostUserSession,
-    /// Its recorded events.
+    /// Recorded events.
     pub recorder: Recorder,
 }
 
 impl TestBench {
-    /// Connected, and nothing more.
+    /// A bench that is only connected.
     #[must_use]
     pub fn new(config: BlkConfig, store: Box<dyn Store>) -> Self {
         let (driver, socket) = MockDriver::new();
@@ -497,10 +496,10 @@ impl TestBench {
         Ok(self.driver.receive())
     }
 
-    /// Sends a message that wants an acknowledgement; returns whether it was a good one.
+    /// Sends a message that requests an acknowledgement; returns whether it was positive.
     ///
     /// # Panics
-    /// If the session ends or acknowledges nothing.
+    /// If the session ends or does not acknowledge it.
     pub fn acknowledged(&mut self, code: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let reply = self.exchange(code, flag::NEED_REPLY, payload, fds).expect("the session goes on");
         let (header, payload) = reply.expect("an acknowledgement");
@@ -511,7 +510,7 @@ impl TestBench {
     /// Sends a message whose reply is a number.
     ///
     /// # Panics
-    /// If the session ends or the reply is none.
+    /// If the session ends or the reply is not a number.
     pub fn number(&mut self, code: u32) -> u64 {
         let reply = self.exchange(code, 0, &[], &[]).expect("the session goes on");
         let (header, payload) = reply.expect("a reply");
@@ -519,20 +518,19 @@ impl TestBench {
         u64::from_ne_bytes(payload.try_into().expect("eight bytes"))
     }
 
-    /// Negotiates everything that the session offers and sets the ring up, message by message as
-    /// User Mode Linux does it.
-    ///
+    /// Negotiates all offered features and sets the ring up, with the messages of User Mode Linux.
+    /// Negotiates all offered features and sets the ring up, with the messages of User Mode Linux.
     /// # Panics
-    /// If the session refuses any of it.
+    /// If the session refuses a message.
     pub fn set_up(&mut self) {
         self.negotiate();
         self.set_up_ring();
     }
 
-    /// Up to and without the memory table.
+    /// Sends the messages before the memory table.
     ///
     /// # Panics
-    /// If the session refuses any of it.
+    /// If the session refuses a message.
     pub fn negotiate(&mut self) {
         assert!(self.exchange(code::SET_OWNER, 0, &[], &[]).expect("the session goes on").is_none());
         let features = self.number(code::GET_FEATURES);
@@ -549,10 +547,10 @@ impl TestBench {
         assert!(self.acknowledged(code::SET_FEATURES, &features.to_ne_bytes(), &[]));
     }
 
-    /// The memory table, the ring, and its start.
+    /// Sends the memory table, sets the ring up, and starts it.
     ///
     /// # Panics
-    /// If the session refuses any of it.
+    /// If the session refuses a message.
     pub fn set_up_ring(&mut self) {
         self.driver.reset_ring();
         let file = self.driver.memory_file().try_clone().expect("another descriptor");

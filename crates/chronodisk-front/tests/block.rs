@@ -109,7 +109,7 @@ fn the_serial_is_answered_and_announced_inside_the_kick() {
     assert_eq!(bench.driver.take_calls(), 0, "announced twice");
 }
 
-/// Looks at the guest's socket at the moments at which it is told something.
+/// Reads the guest's socket at each call of the handler.
 struct OrderChecker {
     guest_socket: UnixStream,
     log: String,
@@ -233,7 +233,7 @@ fn the_configuration_space_can_be_read_in_pieces_and_not_written() {
     assert_eq!(bench.config(20, 4), 512u32.to_le_bytes());
     assert_eq!(bench.config(24, 1), [3]);
     assert_eq!(bench.config(0, 256).len(), 256);
-    // A reply without a payload says that it can't be read.
+    // A reply without a payload reports that the field can't be read.
     assert!(bench.config(250, 7).is_empty());
     assert!(!bench.acknowledged(code::SET_CONFIG, &[0; 16], &[]));
 }
@@ -262,7 +262,7 @@ fn what_was_not_negotiated_is_unsupported() {
 fn kicks_and_calls_may_come_over_event_descriptors() {
     let mut bench = TestBench::new(config(), store());
     let features = bench.number(code::GET_FEATURES);
-    // Without protocol features, as the first version of the protocol had it.
+    // Without protocol features, as in the first version of the protocol.
     let features = features & !(1 << 30);
     assert!(bench.exchange(code::SET_FEATURES, 0, &features.to_ne_bytes(), &[]).unwrap().is_none());
     let (table, _) = bench.driver.memory_table();

@@ -182,7 +182,7 @@ fn ranges_are_checked() {
     }
     assert!(kernel.outstanding.is_empty());
     assert_eq!(kernel.session.refused_requests(), 16);
-    // Behind the end there is nothing to read, which is no error.
+    // A read behind the end returns no bytes, and no error.
     let beyond = kernel.read(CAPACITY_BYTES, 4096);
     assert_eq!(kernel.reply(beyond), MockReply { error: 0, body: Vec::new() });
     let across = kernel.read(CAPACITY_BYTES - 4096, 8192);
@@ -223,7 +223,7 @@ fn messages_that_are_none_are_not_answered() {
     assert!(kernel.expect_any(100));
     assert!(kernel.send_bytes(&anonymous));
     assert_eq!(kernel.reply(100), error(FuseError::Invalid));
-    // A write that claims other data than it has.
+    // The header claims another length of data than the message has.
     let mut body = vec![0; 40 + 512];
     body[16..20].copy_from_slice(&1024u32.to_ne_bytes());
     let unique = kernel.send(opcode::WRITE, ROOT, &body);
@@ -279,7 +279,7 @@ fn after_the_unmount_nothing_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Completed in any order, each reply goes to its message and has its data.
+    /// Requests completed in any order: each reply belongs to its message and has its data.
     #[test]
     fn replies_belong_to_their_messages(order in Just((0..64u64).collect::<Vec<_>>()).prop_shuffle()) {
         let mut kernel = kernel();

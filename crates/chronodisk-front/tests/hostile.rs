@@ -52,7 +52,7 @@ fn expect_bad(bench: &mut TestBench, head: u16, kind: BadRequestKind, used_bytes
     assert_eq!((used[0].head, used[0].len_bytes), (head.into(), used_bytes), "{kind:?}");
 }
 
-/// A header in memory, and the descriptors of it and of a status byte.
+/// A header in memory, with its descriptor and that of a status byte.
 fn header_and_status(bench: &mut TestBench, kind: u32, sector: u64) -> (Descriptor, Descriptor) {
     let header = bench.driver.allocate(16);
     bench.driver.write(header, &blk_header(kind, 0, sector));
@@ -247,7 +247,7 @@ fn requests_that_are_too_large() {
     let mut bench = bench();
     let many = bench.driver.submit(VIRTIO_BLK_T_IN, 0, &[512; 127], None, Layout::Indirect);
     expect_bad(&mut bench, many.head, BadRequestKind::TooManySegments, 1);
-    // The same memory again and again adds up beyond any bound.
+    // Descriptors of the same memory add up beyond any limit.
     let (header, status) = header_and_status(&mut bench, VIRTIO_BLK_T_OUT, 0);
     let megabyte = Descriptor { address: MEMORY_BASE, len_bytes: 1 << 20, flags: 0, next: 0 };
     let mut chain = vec![header];
@@ -266,7 +266,7 @@ fn data_in_flight_is_bounded() {
     bench.set_up();
     let four_megabytes = Descriptor { address: MEMORY_BASE + 0x10_0000, len_bytes: 1 << 20, flags: WRITE, next: 0 };
     for _ in 0..40 {
-        // One table for all: the same buffers are filled over and over.
+        // One table for all requests: the same buffers are filled repeatedly.
         let (header, status) = header_and_status(&mut bench, VIRTIO_BLK_T_IN, 0);
         let table = bench.driver.allocate(34 * 16);
         for index in 0..34 {
@@ -376,7 +376,7 @@ fn a_disabled_ring_is_left_alone_and_completed_when_it_is_enabled_again() {
 #[test]
 fn memory_that_moves_in_flight() {
     let mut bench = bench();
-    // Its status byte lies in the region that is about to vanish.
+    // The status byte lies in the region that is about to be removed.
     let (header, _) = header_and_status(&mut bench, VIRTIO_BLK_T_FLUSH, 0);
     let status = Descriptor { address: HIGH_MEMORY_BASE, len_bytes: 1, flags: WRITE, next: 0 };
     let head = bench.driver.add_chain(&[header, status]);

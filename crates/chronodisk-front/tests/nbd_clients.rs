@@ -30,7 +30,7 @@ fn start(export: Export, tls: Tls) -> NbdServer {
     NbdServer::start(ServerOffer::new(vec![export], tls).unwrap(), Box::new(store))
 }
 
-/// Whether the host has a program that answers; says visibly when it has not.
+/// Whether the host has a working program; prints a line if not.
 fn has(program: &str, package: &str) -> bool {
     let found = run(program, &["--version"]).status.success();
     if !found {
@@ -166,7 +166,7 @@ fn qemu_io_does_what_its_script_says() {
         "read -P 0xcc 512k 128k",
         "read -P 0xdd 640k 128k",
         "read -P 0xee 768k 128k",
-        // Not aligned to the smallest block: the client has to read around it.
+        // Not aligned to the smallest block: the client must read the rest of the block.
         "write -P 0x11 1000 1000",
         "read -P 0x11 1000 1000",
         "read -P 0xaa 0 1000",

@@ -1,6 +1,6 @@
-//! With as many requests under way as before, and as long, nothing is allocated.
+//! With a constant number and length of outstanding requests, no memory is allocated.
 //!
-//! It counts the allocations of its own thread: the test harness has others.
+//! The test counts the allocations of its own thread only, because the test harness has others.
 
 #[path = "common/allocations.rs"]
 mod allocations;

@@ -1,5 +1,5 @@
-//! A device that is attached by FUSE allocates nothing on the path of a request, in any of its threads: the kernel may
-//! need this process to write pages before it has memory again.
+//! A device attached by FUSE allocates no memory on the path of a request, in any of its threads: the kernel may need
+//! this process to write pages before it has free memory again.
 
 #[path = "common/allocations.rs"]
 mod allocations;

@@ -90,7 +90,7 @@ fn with_event_idx_the_guest_is_told_to_kick_for_the_next_request() {
         let read = guest.driver.submit(IN, 0, &[512], None, Layout::Direct);
         guest.kick();
         guest.completed(&[&read]);
-        // The entry from which on the device wants a kick: the next one.
+        // The entry at which the device requests a kick: the next one.
         assert_eq!(guest.driver.read(mock::AVAILABLE_EVENT, 2), count.to_le_bytes());
     }
     assert!(server.stop().records.len() == 5);
@@ -114,7 +114,7 @@ fn a_guest_that_breaks_the_protocol_or_leaves_ends_alone() {
     assert!(server.stop().statistics.first_violation.is_some());
 }
 
-/// A file in memory, as it is behind QEMU's `memory-backend-file` in `/dev/shm`, and User Mode Linux's.
+/// A file in memory, as used by QEMU's `memory-backend-file` in `/dev/shm` and by User Mode Linux.
 fn file_in_memory() -> File {
     tempfile::tempfile_in("/dev/shm").unwrap()
 }
@@ -129,7 +129,7 @@ fn a_guest_that_truncates_its_memory_ends_alone() {
         let write = bad.driver.submit(OUT, 0, &[4096], Some(&[7; 4096]), Layout::Indirect);
         bad.kick();
         bad.completed(&[&write]);
-        // One request is on its way to the device, and the memory is gone when it completes.
+        // One request is outstanding, and the memory is gone when it completes.
         bad.driver.submit(IN, 0, &[4096], None, Layout::Direct);
         bad.kick();
         bad.driver.memory_file().set_len(0).unwrap();

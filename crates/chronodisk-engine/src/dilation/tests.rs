@@ -53,7 +53,7 @@ fn both(prediction: Prediction) -> [Nanos; 2] {
 
 #[test]
 fn time_without_the_device_counts_in_full() {
-    // It computes, and then sleeps.
+    // The program computes, and then sleeps.
     let prediction = after(options(TWICE), &[(0, RUNS), (300, Event::Blocked)], 1_000);
     assert_eq!(both(prediction), [micros(1_000); 2]);
     assert_eq!((prediction.low, prediction.high, prediction.busy), (micros(1_000), micros(1_000), Nanos::ZERO));
@@ -70,12 +70,13 @@ fn a_wait_for_a_request_counts_one_over_r() {
 
 #[test]
 fn debt_of_a_busy_device_is_paid_while_nothing_is_runnable() {
-    // It computes for 200 us beside its request of 1 ms: 500 us in all on the faster device, with 300 left.
+    // The program computes for 200 us during its request of 1 ms. On the faster device the request takes 500 us, so 300
+    // are left.
     let events = [(0, RUNS), (0, issued(1)), (200, Event::Blocked), (1_000, completed(1)), (1_000, RUNS)];
     let prediction = after(options(TWICE), &events, 1_000);
     assert_eq!(both(prediction), [micros(500); 2]);
     assert_eq!(prediction.unpaid, Nanos::ZERO);
-    // Paid first: nothing has passed since it blocked.
+    // The debt is paid first: no virtual time has passed since the program blocked.
     let paying = after(options(TWICE), &events[..3], 400);
     assert_eq!(paying.by_debt, micros(200));
     assert_eq!(after(options(TWICE), &events[..3], 500).by_debt, micros(250));
@@ -114,7 +115,8 @@ fn what_a_thread_has_waited_too_long_beside_another_is_owed_to_it() {
 
 #[test]
 fn who_waited_for_the_end_of_a_request_only_is_owed_nothing() {
-    // It computes for 900 us beside its own request of 1 ms: on a device twice as fast it would not have waited.
+    // The program computes for 900 us during its own request of 1 ms: on a device twice as fast it would not have
+    // waited.
     let events = [
         (0, RUNS),
         (0, issued(1)),
@@ -145,7 +147,7 @@ fn frozen_time_is_still_and_pays_debt() {
         [(0, RUNS), (0, issued(1)), (200, Event::Frozen), (200, Event::Blocked), (400, Event::Thawed), (400, RUNS)];
     let dilation = play(options(TWICE), &events);
     assert_eq!(dilation.prediction().by_debt, micros(200));
-    // The request has had 400 us of real time, 200 of virtual: nothing is owed.
+    // The request has had 400 us of real time, and 200 us of virtual time: no debt is left.
     assert_eq!(dilation.account.debt, 0);
     assert_eq!((dilation.prediction().frozen, dilation.prediction().freezes), (micros(200), 1));
 }
@@ -175,7 +177,7 @@ fn a_sleep_beside_a_buffered_writer_counts_in_full() {
     let prediction = after(options(8.0), &events, 1_000);
     assert_eq!(both(prediction), [micros(1_000); 2]);
     assert_eq!((prediction.other_waits, prediction.other_wait_time), (1, micros(810)));
-    // The same wait, ended by a completion, is one for the device.
+    // The same wait, ended by a completion, is a wait for the device.
     events.truncate(events.len() - 2);
     events.push((1_000, RUNS));
     assert!(after(options(8.0), &events, 1_000).by_debt < micros(300));
@@ -194,7 +196,7 @@ fn what_a_thread_of_the_kernel_computes_counts_in_full_but_ends_no_sleep() {
     // Had only the device been seen, it would have been a quarter of all.
     let unseen = [&events[..2], &[helped[1], helped[2]], &waits, &[(1_400, RUNS)]].concat();
     assert_eq!(after(options(4.0), &unseen, 1_400).by_debt, micros(350));
-    // A sleep beside it is one sleep.
+    // A sleep during the request counts as one sleep.
     let slept = [(1_400, Event::Slept { since: Nanos::ZERO }), (1_400, Event::Runnable(Wake::Other))];
     let slept = after(options(4.0), &[&events[..], &slept].concat(), 1_400);
     assert_eq!((both(slept), slept.other_waits), ([micros(1_400); 2], 1));
@@ -261,7 +263,7 @@ fn what_the_supervisor_has_the_processor_for_pays_debt_and_is_not_the_programs_t
     ];
     let prediction = after(options(2.0), &events, 1_000);
     assert_eq!(prediction.preempted, micros(100));
-    // As if frozen for these 100 us: 1 ms of the device is 500 us, with 400 computed.
+    // As if frozen for these 100 us: 1 ms of the device is 500 us, and the program computed for 400 us of them.
     assert_eq!(prediction.by_debt, micros(500));
     assert_eq!(prediction.unpaid, Nanos::ZERO);
 }
@@ -278,7 +280,7 @@ fn who_looks_while_it_has_the_processor_freezes_rather_than_looks_again() {
 #[test]
 fn it_is_frozen_at_the_quantum_and_thawed_when_debt_is_paid() {
     let mut dilation = play(options(TWICE), &[(0, RUNS), (0, issued(1))]);
-    // No latency is known yet, so that it is the longest quantum.
+    // No latency is known yet, so the quantum is the longest one.
     assert_eq!(dilation.wish(), Wish::Nothing(Some(micros(1_000))));
     dilation.tick(micros(1_000));
     assert_eq!(dilation.wish(), Wish::Freeze);
@@ -344,7 +346,7 @@ fn the_quantum_follows_the_latency_until_it_is_not_worth_it() {
     assert_eq!(quantum(longer(TWICE), 4_400), Some(micros(1_100)));
     assert_eq!(quantum(DilationOptions { quantum_max: micros(200), ..options(TWICE) }, 10_000), Some(micros(200)));
     assert_eq!(quantum(DilationOptions { freezes: false, ..options(TWICE) }, 10_000), None);
-    // A direction that is no faster says nothing about it.
+    // A direction that is not faster does not affect the quantum.
     assert_eq!(quantum(DilationOptions { reads: Speedup::NONE, ..options(TWICE) }, 400), Some(micros(1_000)));
 }
 
@@ -369,7 +371,7 @@ fn directions_have_factors_of_their_own_and_share_by_the_harmonic_mean() {
     let alone = |event| [(0, RUNS), (0, event), (0, Event::Blocked), (800, completed(1)), (800, RUNS)];
     assert_eq!(both(after(reads_only, &alone(issued(1)), 800)), [micros(200); 2]);
     assert_eq!(both(after(reads_only, &alone(write(1)), 800)), [micros(800); 2]);
-    // One of each: 2 / (1/4 + 1) = 1.6.
+    // One request of each direction: 2 / (1/4 + 1) = 1.6.
     let together = [(0, RUNS), (0, issued(1)), (0, write(2)), (0, Event::Blocked), (800, completed(1))];
     assert_eq!(after(reads_only, &together, 800).by_debt, micros(500));
 }
@@ -391,7 +393,7 @@ fn factors_below_one_are_refused() {
     assert_eq!((Speedup::from_factor(8.0).unwrap().factor(), Speedup::INFINITE.factor()), (8.0, f64::INFINITY));
 }
 
-/// Any events, each so many nanoseconds after the one before it.
+/// Any events, each at a distance in nanoseconds from the one before it.
 fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let direction = prop_oneof![Just(Direction::Read), Just(Direction::Write)];
     let event = prop_oneof![
@@ -490,7 +492,7 @@ proptest! {
             now += Nanos::from_nanos(gap);
             dilation.event(now, event);
         }
-        // By request, a wait for an outstanding request has not counted yet.
+        // By request, the wait for an outstanding request does not count yet.
         prop_assert_eq!(dilation.prediction().by_debt, now);
         prop_assert_eq!(dilation.prediction().unpaid, Nanos::ZERO);
     }
@@ -500,7 +502,7 @@ proptest! {
         turns in prop::collection::vec((0u64..3_000_000, 1u64..30_000, 1u64..20_000_000), 1..80),
         factor in 1.0f64..50.0,
     ) {
-        // It computes, submits (which takes the time of a request only beside it), waits.
+        // The program computes, submits (which takes a request's time only during another one), and waits.
         let mut dilation = Dilation::new(options(factor), Nanos::ZERO);
         let (mut now, mut expected) = (0, 0.0);
         dilation.event(Nanos::ZERO, RUNS);

@@ -14,7 +14,7 @@ use crate::protocol::{
     Answer, BODY_BYTES_MAX, Command, Decoder, ErrorCode, Frame, GREETING_BYTES_MAX, Nonce, SessionId, VERSION, Welcome,
 };
 
-/// Serves a client until it is gone, or its session has ended.
+/// Serves a client until it disconnects, or its session has ended.
 pub(super) fn serve(shared: &Shared, place: &Place, socket: Socket, peer: Peer) -> io::Result<()> {
     let options = &shared.options;
     let deadline = Instant::now() + options.greeting;
@@ -52,7 +52,7 @@ struct Connection<'a> {
     decoder: Decoder,
 }
 
-/// A session, or why there is none.
+/// A session, or the answer that refuses one.
 type Greeted = Result<(SessionId, Arc<Kept>), Answer>;
 
 impl Connection<'_> {
@@ -63,7 +63,7 @@ impl Connection<'_> {
         self.stream.flush()
     }
 
-    /// Hears who the client is; `None` if it goes instead.
+    /// Receives the client's greeting; `None` if it disconnects instead.
     fn greet(&mut self, peer: Peer) -> io::Result<Option<Greeted>> {
         let Some(greeting) = self.receive()? else { return Ok(None) };
         let (version, wanted, nonce) = match Command::decode(&greeting) {
@@ -85,12 +85,12 @@ impl Connection<'_> {
         Ok(Some(self.shared.begin(peer).map_err(|reason| Answer::error(ErrorCode::Busy, reason))))
     }
 
-    /// Lets the client show that it has the token, if there is one, and shows that the server has it.
+    /// Verifies that the client has the token, if the server has one, and proves that the server has it.
     fn authenticate(&mut self, session: SessionId, client: Option<Nonce>) -> io::Result<Option<Answer>> {
         let Some(token) = &self.shared.options.token else { return Ok(None) };
         let denied = |reason: &str| Ok(Some(Answer::error(ErrorCode::Denied, reason)));
         let Some(client) = client else {
-            // One that knows nothing of tokens does not know that code either.
+            // A client without support for tokens does not know that error code either.
             return Ok(Some(Answer::error(ErrorCode::Busy, "it serves only clients with its token (--server-token)")));
         };
         let server = Nonce::fresh();
@@ -145,13 +145,13 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The client has a device: it has all the time that it likes, and its place.
+    /// The client has a device: its deadline ends, and it keeps its place.
     fn settle(&mut self) -> io::Result<()> {
         self.place.hold();
         self.stream.lift_deadline()
     }
 
-    /// Executes a command; says whether that was the session's last.
+    /// Executes a command. Returns how the session ended, if this was its last command.
     fn execute(&self, kept: &Kept, frame: &Frame, bytes: &mut Vec<u8>) -> Option<SessionEnd> {
         let mut session = lock(&kept.session);
         // A model that breaks its contract panics, and must not take other clients' sessions with it.

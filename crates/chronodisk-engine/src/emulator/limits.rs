@@ -20,25 +20,25 @@ pub struct MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool of so many bytes.
+    /// A pool of this many bytes.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Arc<MemoryPool> {
         Arc::new(MemoryPool { limit_bytes, used_bytes: AtomicU64::new(0) })
     }
 
-    /// Most bytes that may be taken.
+    /// Size of the pool in bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Bytes that are taken.
+    /// Bytes in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes, if there are so many.
+    /// Takes bytes from the pool, if there are enough.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit_bytes);
         self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
@@ -60,7 +60,7 @@ impl MemoryPool {
     }
 }
 
-/// Bytes that were taken from a pool.
+/// Bytes taken from a pool.
 #[derive(Debug)]
 pub struct Held {
     pool: Arc<MemoryPool>,
@@ -87,7 +87,7 @@ pub struct Workshop {
 
 /// A call that works no longer than this is served at once.
 const SHORT_CALL: Duration = Duration::from_millis(5);
-/// How often a call that waits for a lane looks whether the server stops.
+/// Interval at which a call that waits for a lane checks whether the server stops.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bounded work waits no longer for a lane.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -96,7 +96,7 @@ const PIECE_MIN: Duration = Duration::from_micros(200);
 const PIECE_MAX: Duration = Duration::from_millis(2);
 
 impl Workshop {
-    /// One in which no call works longer than `call_limit` of processor time.
+    /// A shop in which no call works longer than `call_limit` of processor time.
     #[must_use]
     pub fn new(call_limit: Duration) -> Arc<Workshop> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -108,7 +108,7 @@ impl Workshop {
         })
     }
 
-    /// From now on every call ends as soon as it is looked at.
+    /// Ends every call at its next check.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.lane_left.notify_all();
@@ -135,16 +135,16 @@ pub(super) struct PriorityLimit {
     is_lowered: bool,
 }
 
-/// For how long the share of a processor is measured.
+/// Duration over which the share of a processor is measured.
 const WINDOW: Duration = Duration::from_millis(250);
 
 impl PriorityLimit {
-    /// For the present thread.
+    /// Begins to measure the calling thread.
     pub fn new() -> Self {
         PriorityLimit { window_began: Instant::now(), worked_before: worked(), is_lowered: false }
     }
 
-    /// Between two calls of the same thread: measures its share when a window is over.
+    /// Called between two calls of the same thread: evaluates its share at the end of a window.
     pub fn check(&mut self) {
         let elapsed = self.window_began.elapsed();
         if self.is_lowered || elapsed < WINDOW {
@@ -155,7 +155,7 @@ impl PriorityLimit {
         (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
     }
 
-    /// Lowers the present thread's priority if it has worked for more than half of this time.
+    /// Lowers the calling thread's priority if it has worked for more than half of this time.
     fn judge(&mut self, worked: Duration, elapsed: Duration) {
         if worked > elapsed / 2 {
             // A host that refuses it serves as before.
@@ -164,10 +164,10 @@ impl PriorityLimit {
     }
 }
 
-/// Why a call must end.
+/// Reason for ending a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// It has worked, or waited for others that work, as long as it may.
+    /// It has worked, or waited for a lane, for longer than its limit.
     TooLong(Duration),
     /// The server ends.
     Stopping,
@@ -191,7 +191,7 @@ impl Drop for Lane<'_> {
 }
 
 impl Call<'_> {
-    /// Between two pieces of work: whether the call may go on.
+    /// Called between two pieces of work: checks whether the call may continue.
     pub fn check(&mut self) -> Result<(), Halt> {
         if self.shop.stopping.load(Ordering::Relaxed) {
             return Err(Halt::Stopping);
@@ -201,18 +201,18 @@ impl Call<'_> {
         if worked > SHORT_CALL { self.enter_lane(left) } else { Ok(()) }
     }
 
-    /// Goes on in a lane.
+    /// Continues in a lane.
     pub fn enter_lane_in_time(&mut self) -> Result<(), Halt> {
         let left = self.left(Duration::ZERO)?;
         self.enter_lane(left)
     }
 
-    /// Whether it has worked so long that it belongs into a lane.
+    /// Whether the call has worked so long that it needs a lane.
     pub fn is_long(&self) -> bool {
         worked().saturating_sub(self.worked_before) > SHORT_CALL
     }
 
-    /// Before a piece of work that may be long, is bounded and can't be cut: in a lane, if one is free soon.
+    /// Called before a long but bounded piece of work that can't be interrupted: enters a lane, if one is free soon.
     pub fn begin_long(&mut self) {
         let _ = self.enter_lane(PATIENCE);
     }
@@ -256,7 +256,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// [`checked_step`] in pieces: to the first instant that completes something, or to `limit`.
+    /// As [`checked_step`], but in pieces: to the first instant with a completion, or to `limit`.
     ///
     /// Stepping in pieces gives the same completions (the third rule of the models).
     ///
@@ -358,8 +358,8 @@ mod tests {
         assert!(!thread::spawn(serve).join().unwrap());
     }
 
-    /// Whether a thread's priority is lowered that has worked for so long in a window. The share is given, since a busy
-    /// host may give none of its threads so much.
+    /// Whether the priority of a thread is lowered after this work in a window. The test sets the share, since a busy
+    /// host may give its threads less.
     fn is_lowered_after(worked: Duration) -> bool {
         let judge = move || {
             PriorityLimit::new().judge(worked, WINDOW);
@@ -383,7 +383,7 @@ mod tests {
             limit.check();
             (share, takes_only_spare_time())
         };
-        // A busy host may leave it any share; between two readings of the clocks it changes a little.
+        // A busy host may give the thread any share, which changes slightly between two readings of the clocks.
         let (share, is_lowered) = thread::spawn(serve).join().unwrap();
         assert!(is_lowered == (share > 0.5) || (share - 0.5).abs() < 0.05, "{share}, {is_lowered}");
     }

@@ -1,4 +1,4 @@
-//! How far a served model goes.
+//! How far ahead a served model runs.
 
 use std::collections::HashMap;
 
@@ -23,11 +23,11 @@ struct Outstanding {
     bytes: u64,
 }
 
-/// Why something was not done.
+/// Reason why a request or a query was refused.
 pub(super) enum Refusal {
     /// The client broke the rules.
     Violation(String),
-    /// It takes too long.
+    /// The call took too long.
     Halt(Halt),
 }
 
@@ -40,11 +40,11 @@ impl From<Halt> for Refusal {
 enum Mode {
     /// Runs ahead on a fork.
     Ahead(Ahead),
-    /// Goes only as far as nothing can arrive any more.
+    /// The model advances only to instants before which no request can arrive any more.
     Behind(Box<dyn DeviceModel>),
 }
 
-/// The model at the last arrival, or at the last prediction that came true.
+/// The model at the last arrival, or at the last confirmed prediction.
 struct Ahead {
     committed: Box<dyn DeviceModel>,
     prediction: Option<Prediction>,
@@ -54,7 +54,7 @@ struct Ahead {
     rollbacks: u64,
 }
 
-/// The future if nothing arrives.
+/// The completions to come if no request arrives.
 struct Prediction {
     /// The fork, at the instant of the completions.
     model: Box<dyn DeviceModel>,
@@ -77,7 +77,7 @@ impl Paced {
         Paced { mode, outstanding: Outstanding::default(), pieces: Pieces::default() }
     }
 
-    /// The model as far as it is certain.
+    /// The model without any prediction.
     pub fn committed(&self) -> &dyn DeviceModel {
         match &self.mode {
             Mode::Ahead(ahead) => &*ahead.committed,
@@ -93,11 +93,11 @@ impl Paced {
         }
     }
 
-    /// A request arrives at `at`.
+    /// Passes a request that arrives at `at` to the model.
     ///
     /// # Errors
-    /// If its id is taken, if too much would be outstanding, if the model is beyond that instant, or if something
-    /// completes before it that the client was not told; or if it takes too long.
+    /// If its id is in use, if too much would be outstanding, if the model is beyond that instant, if an unreported
+    /// completion precedes it, or if the call takes too long.
     pub fn submit(&mut self, at: Nanos, request: Request, call: &mut Call<'_>) -> Result<(), Refusal> {
         let violation = |reason: String| Err(Refusal::Violation(reason));
         let id = request.id.0;
@@ -134,11 +134,11 @@ impl Paced {
         Ok(call.check()?)
     }
 
-    /// Returns the next completion, given that everything up to `taken` was reported and nothing arrives before
-    /// `safe_until`.
+    /// Returns the next completion, given that all completions up to `taken` were reported and no request arrives
+    /// before `safe_until`.
     ///
     /// # Errors
-    /// If it takes too long.
+    /// If the call takes too long.
     pub fn next(&mut self, taken: Nanos, safe_until: Nanos, call: &mut Call<'_>) -> Result<NextAnswer, Halt> {
         match &mut self.mode {
             Mode::Ahead(ahead) => {
@@ -166,7 +166,7 @@ impl Outstanding {
 }
 
 impl Ahead {
-    /// A prediction up to `taken` has come true.
+    /// Confirms a prediction up to `taken`.
     fn confirm(&mut self, taken: Nanos, outstanding: &mut Outstanding) {
         if let Some(prediction) = self.prediction.take_if(|prediction| prediction.at() <= taken) {
             self.committed = prediction.model;
@@ -174,7 +174,7 @@ impl Ahead {
         }
     }
 
-    /// Something arrives at `at`: a prediction has come true by then, or never will.
+    /// Handles an arrival at `at`: confirms the prediction up to then, and drops the rest.
     fn resolve(&mut self, at: Nanos, outstanding: &mut Outstanding) {
         self.confirm(at, outstanding);
         if self.prediction.take().is_some() {
@@ -215,7 +215,7 @@ fn next_behind(
         pieces.step(model, safe_until, &mut completions, call)?;
     }
     if completions.is_empty() {
-        // A step to its limit leaves nothing at it, so this is later.
+        // A step to its limit includes all events there, so the next completion is later.
         return Ok(first_possible_completion(model).map_or(NextAnswer::Nothing, NextAnswer::NotBefore));
     }
     let now = model.now();

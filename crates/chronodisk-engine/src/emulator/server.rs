@@ -25,9 +25,9 @@ pub struct ServeOptions {
     pub sessions: Share,
     /// Most connections at a time, including those without a greeting yet.
     pub connections: Share,
-    /// How long a session waits for a client whose connection was lost.
+    /// Time for which a session waits for a client after its connection was lost.
     pub keep: Duration,
-    /// How long a client may take from connecting to its first device, TLS and greeting included.
+    /// Longest time from a client's connection to its first device, including TLS and greeting.
     pub greeting: Duration,
     /// A session that has been silent for longer may be evicted for another one.
     pub idle: Duration,

@@ -28,11 +28,11 @@ pub trait DeviceMaker: Send + Sync {
 
 /// A device for a session.
 pub struct MadeDevice {
-    /// At instant zero.
+    /// The model at instant zero.
     pub model: Box<dyn DeviceModel>,
-    /// Text of its profile; nothing if it has none.
+    /// Text of its profile; empty if it has none.
     pub profile: String,
-    /// Its bytes.
+    /// Its store.
     pub store: Box<dyn Store>,
     /// The memory that its model may take, if that is counted.
     pub memory: Option<Held>,
@@ -43,7 +43,7 @@ pub struct MadeDevice {
 pub struct Devices {
     /// Profiles that a client may ask for by name. The first is the default.
     pub profiles: Vec<Profile>,
-    /// Where their bytes are.
+    /// Place of the devices' bytes.
     pub store: StorePlace,
     /// Memory that the bytes of one device may take.
     pub store_budget_bytes: u64,
@@ -74,7 +74,7 @@ pub struct Session {
 pub enum SessionEnd {
     /// The client has ended it.
     Ended,
-    /// The client broke the rules, as the last answer says.
+    /// The client violated the protocol; the last answer names the violation.
     Violated,
 }
 
@@ -121,16 +121,16 @@ impl Session {
         self.executed
     }
 
-    /// Whether it has a device.
+    /// Whether the session has a device.
     #[must_use]
     pub fn has_device(&self) -> bool {
         self.device.is_some()
     }
 
-    /// Gives the device up; its bytes are as safe afterwards as their store makes them.
+    /// Closes the device. Its bytes are then as durable as its store makes them.
     ///
     /// # Errors
-    /// If they are not.
+    /// If the store can't be closed.
     pub fn close(&mut self) -> Result<(), StoreError> {
         self.ended = true;
         self.device.take().map_or(Ok(()), |mut device| device.store.close())
@@ -175,7 +175,7 @@ impl Session {
         self.executed = sequence;
         let shop = Arc::clone(&self.shop);
         let mut call = shop.call();
-        // A command kind that once took long probably does again, and its single parts can't be interrupted.
+        // A kind of command that once took long probably does so again, and parts of it can't be interrupted.
         let begun = if self.works_long { call.enter_lane_in_time() } else { Ok(()) };
         let done = begun.map_err(Refused::from).and_then(|()| self.execute(command, &mut call));
         self.works_long = call.is_long();
@@ -213,7 +213,7 @@ impl Session {
         Err(SessionEnd::Violated)
     }
 
-    /// The present command can't be finished, so that the device is in no state that anybody could go on with.
+    /// Ends the session after an unfinished command, since its device is in an undefined state.
     fn halted(&mut self, sequence: u64, halt: Halt, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
         let answer = match halt {
             Halt::TooLong(limit) => Answer::error(
@@ -307,7 +307,7 @@ impl DeviceMaker for Devices {
 }
 
 impl Devices {
-    /// These devices with their bytes in so much memory each, and no other limits.
+    /// A maker of these devices, each with this much memory for its bytes, and no other limits.
     #[must_use]
     pub fn in_memory(profiles: Vec<Profile>, store_budget_bytes: u64) -> Self {
         Devices {
@@ -320,7 +320,7 @@ impl Devices {
         }
     }
 
-    /// The memory for a model, before it is built.
+    /// Reserves the memory for a model before it is built.
     fn memory_for(&self, profile: &Profile, build: &BuildOptions) -> Result<Held, String> {
         let bytes = profile.memory_bytes_max(build).map_err(|error| error.to_string())?;
         let (name, mib) = (profile.name(), bytes.div_ceil(1 << 20));
@@ -360,15 +360,15 @@ impl Devices {
     }
 }
 
-/// Why a command was not done.
+/// Reason why a command was not executed.
 enum Refused {
-    /// It alone.
+    /// The command alone was refused.
     Command(ErrorCode, String),
-    /// It broke the rules, and ends the session.
+    /// The command violated the protocol, which ends the session.
     Session(String),
-    /// It takes too long, which ends the session.
+    /// The command took too long, which ends the session.
     Halted(Halt),
-    /// It is the end of the session.
+    /// The command ends the session.
     Ended,
 }
 

@@ -20,10 +20,10 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(with_host.to_socket_addrs()?.collect())
 }
 
-/// Whether only clients on this machine can reach a server that listens there.
+/// Whether a server at this address is reachable only from this machine.
 ///
 /// # Errors
-/// If the address is none, or its name is not known.
+/// If the address is invalid, or its host name is unknown.
 pub fn is_local(address: &str) -> io::Result<bool> {
     Ok(address.starts_with(UNIX) || resolve(address)?.iter().all(|address| address.ip().is_loopback()))
 }
@@ -36,7 +36,7 @@ pub(super) fn bind(address: &str) -> io::Result<Listener> {
     Ok(listener)
 }
 
-/// The address of a listener, as clients are told it.
+/// The address of a listener, in the form for clients.
 pub(super) fn address_of(listener: &Listener) -> io::Result<String> {
     match listener {
         Listener::Tcp(listener) => listener.local_addr().map(|address| address.to_string()),
@@ -44,7 +44,7 @@ pub(super) fn address_of(listener: &Listener) -> io::Result<String> {
     }
 }
 
-/// A socket whose every wait ends at a deadline, if there is one.
+/// A socket whose waits end at a deadline, if there is one.
 pub(super) struct Timed {
     socket: Socket,
     deadline: Option<Instant>,
@@ -91,18 +91,18 @@ pub(super) struct Stream {
     tls: Option<Box<ServerConnection>>,
 }
 
-/// A client that takes no answers for so long is gone.
+/// Time after which a client that takes no answers counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Stream {
-    /// A connection whose greeting, that of TLS included, ends at the deadline.
+    /// A connection whose greeting, including TLS, must end by the deadline.
     pub fn new(socket: Socket, tls: Option<&Arc<ServerConfig>>, deadline: Instant) -> io::Result<Stream> {
         let tls = tls.map(|config| ServerConnection::new(Arc::clone(config)).map(Box::new));
         let tls = tls.transpose().map_err(io::Error::other)?;
         Ok(Stream { timed: Timed { socket, deadline: Some(deadline) }, tls })
     }
 
-    /// From now on the client may be silent as long as it likes.
+    /// Permits the client to be silent from now on.
     pub fn lift_deadline(&mut self) -> io::Result<()> {
         self.timed.deadline = None;
         self.timed.socket.set_timeouts(None, Some(SEND_TIMEOUT))

@@ -1,4 +1,4 @@
-//! Where the bytes of sessions' devices are.
+//! Stores for the bytes of sessions' devices.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use chronodisk_store::{Durability, FileStore, OverflowStore, RamStore, Store, St
 
 use super::limits::{Held, MemoryPool};
 
-/// Where a server keeps the bytes of its clients' devices.
+/// Place of the bytes of clients' devices on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     /// In memory; they are gone with the session.
     Ram,
     /// In a file, or in memory in front of one.
     File {
-        /// A file, which keeps the bytes and has one session at a time; or a directory, in which each session has a
-        /// file of its own that is gone with it.
+        /// A file, which keeps the bytes and serves one session at a time; or a directory, in which each session has a
+        /// temporary file.
         path: PathBuf,
         /// Whether pages that are used often are in memory.
         overflow: bool,
@@ -28,8 +28,7 @@ pub enum StorePlace {
 const OVERFLOW_BYTES_MIN: u64 = 1 << 20;
 
 impl StorePlace {
-    /// The bytes of a device, with or without a volatile cache, with at most `budget_bytes` of memory, which is taken
-    /// from `pool`.
+    /// Opens a device's store, with or without a volatile cache, with at most `budget_bytes` of memory from `pool`.
     pub(super) fn open(
         &self,
         capacity_bytes: u64,
@@ -59,7 +58,7 @@ fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result
         let name = super::server::fresh_id().map_or(0, |id| u128::from_le_bytes(id.0));
         let path = path.join(format!("session-{name:032x}"));
         let file = FileStore::create(&path, capacity_bytes, durability)?;
-        // Without a name it is gone with the session, however that ends.
+        // An unnamed file is deleted at the end of the session, for any cause.
         let _ = std::fs::remove_file(&path);
         return Ok(file);
     }
@@ -133,7 +132,7 @@ impl Counted {
         let mut taken_bytes = room(pages(len_bytes));
         let mut taken = self.pool.take(taken_bytes);
         if !taken {
-            // Perhaps most of it is there already.
+            // Most of the range may have space already.
             let absent_bytes = self.absent_bytes(offset_bytes, len_bytes)?;
             taken_bytes = if absent_bytes == 0 { 0 } else { room(pages(absent_bytes)) };
             taken = self.pool.take(taken_bytes);

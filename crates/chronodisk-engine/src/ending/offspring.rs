@@ -1,4 +1,4 @@
-//! Processes that a program has started, those included that have left its session and their parents.
+//! Descendants of a program, including those that have left its session and their parents.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const ROUNDS_MAX: usize = 100;
 
 impl Offspring {
-    /// From now on. Processes whose parents end become children of this process.
+    /// From now on, processes whose parents end become children of this process.
     ///
     /// # Errors
     /// The system's error.
@@ -31,9 +31,9 @@ impl Offspring {
         Ok(Offspring { others: children_of(own()) })
     }
 
-    /// Kills all of them, and waits for this time at most until they have gone. Says whether they have.
+    /// Kills all of them, and waits at most this long until they are gone. Returns whether they are.
     ///
-    /// Children that this process waits for are left to it as zombies.
+    /// Children that this process waits for stay as zombies.
     pub fn end_all(&self, most: Duration) -> bool {
         let give_up = Instant::now() + most;
         loop {
@@ -76,7 +76,7 @@ pub fn end_family(held: BorrowedFd<'_>, process: Pid) {
     // A process that is stopped starts no others. All are stopped before the first is killed: the children of a killed
     // process have another parent.
     let mut stopped = Vec::new();
-    // A member of another user can't be stopped, and may start processes for ever.
+    // A process of another user can't be stopped, and may start processes endlessly.
     for _ in 0..ROUNDS_MAX {
         let family = with_descendants(vec![process.as_raw_nonzero().get()]);
         if family == stopped {
@@ -92,7 +92,7 @@ pub fn end_family(held: BorrowedFd<'_>, process: Pid) {
     });
 }
 
-/// These processes and all that they have started, as far as they live.
+/// These processes and all their living descendants.
 fn with_descendants(mut all: Vec<i32>) -> Vec<i32> {
     let mut next = 0;
     while next < all.len() {

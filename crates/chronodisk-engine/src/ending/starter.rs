@@ -25,8 +25,8 @@ pub fn kill_with_starter(command: &mut Command) {
     }
 }
 
-/// Has the process of a command write its number and a line break to a pipe before it begins. So a reader of the pipe
-/// knows the process whenever its starter dies.
+/// Makes the command's process write its id and a line break to a pipe before it executes its program. So a reader of
+/// the pipe knows the process even if its starter dies.
 pub fn tell_number(command: &mut Command, pipe: OwnedFd) {
     let tell = move || {
         let mut text = [0; 12];

@@ -10,7 +10,7 @@ use chronodisk_sim::Nanos;
 use super::room::{Admission, Guest, Share, admit};
 use super::socket::{Peer, Socket};
 
-/// The connections that there are. Instants are handed in; all of them are of one clock.
+/// All present connections. Instants are passed in, and must be of one clock.
 #[derive(Debug)]
 pub struct Connections {
     share: Share,
@@ -43,9 +43,9 @@ pub struct Place {
 
 /// The client has not greeted yet.
 const NEW: u64 = 0;
-/// It has, and never asked for anything.
+/// The client has greeted, but never sent a request.
 const GREETED: u64 = 1;
-/// It keeps its place permanently.
+/// The connection keeps its place permanently.
 const HELD: u64 = u64::MAX;
 
 /// A client that asked for something and was silent for longer since makes room for others.
@@ -57,7 +57,7 @@ pub enum Refusal {
     /// No connection makes room.
     #[error("it has {0} connections, the most that it may")]
     Full(usize),
-    /// The peer has its share.
+    /// The peer's share is used up.
     #[error("{0} has {1} connections, the most that one address may")]
     PeerFull(Peer, usize),
     /// The host has no descriptor for it.
@@ -66,15 +66,14 @@ pub enum Refusal {
 }
 
 impl Connections {
-    /// Upper bound of the connections; each peer has its share.
+    /// Most connections in total; each peer has a share of them.
     #[must_use]
     pub fn new(share: Share) -> Arc<Self> {
         Arc::new(Connections { share, inner: Mutex::default() })
     }
 
-    /// Lets a connection in. Where there are too many, or too many of its peer, one that is idle is cut and makes
-    /// room: first those that have not greeted, then those that never asked for anything, then those that were
-    /// silent for ten minutes.
+    /// Admits a connection. If there are too many in total or of its peer, an idle one is cut to make room: first one
+    /// without a greeting, then one that never sent a request, then one that was silent for ten minutes.
     ///
     /// # Errors
     /// If none is idle.
@@ -100,13 +99,13 @@ impl Connections {
         Ok(Place { connections: self.clone(), number, state })
     }
 
-    /// How many there are.
+    /// Number of connections.
     #[must_use]
     pub fn count(&self) -> usize {
         self.inner().there.len()
     }
 
-    /// How many made room for others so far.
+    /// Number of connections cut to make room so far.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.inner().evictions
@@ -117,7 +116,7 @@ impl Connections {
         self.inner().there.values().for_each(|there| there.handle.cut());
     }
 
-    /// Each operation leaves the table whole.
+    /// Each operation leaves the table consistent, so a poisoned lock can be used.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +148,7 @@ impl Place {
         self.state.store(now.as_nanos().clamp(GREETED + 1, HELD - 1), Ordering::Relaxed);
     }
 
-    /// The connection does not make room for others any more.
+    /// Protects the connection from being cut for others.
     pub fn hold(&self) {
         self.state.store(HELD, Ordering::Relaxed);
     }
@@ -202,7 +201,7 @@ mod tests {
         let _late = connect(&connections, 3, 3 + 601).unwrap();
         assert!(is_cut(&mut clients[0].0) && !is_cut(&mut fourth.0), "it was silent for ten minutes");
         assert_eq!((connections.count(), connections.evictions()), (4, 3));
-        // One that was cut has no place to give back.
+        // A connection that was cut no longer has a place.
         drop(clients);
         assert_eq!(connections.count(), 4);
         drop((fourth, fifth, other));

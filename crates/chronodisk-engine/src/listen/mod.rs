@@ -1,5 +1,5 @@
-//! Where clients connect, and how many may: every listener of Chronodisk is made here, and every connection that one
-//! accepts has a place among a bounded number, in all and per address. A test keeps other listeners out.
+//! Listening, and limits on connections. Every listener of Chronodisk is made here, and every accepted connection
+//! counts against a limit in total and per address. A test forbids other listeners.
 
 mod connections;
 mod room;

@@ -78,20 +78,20 @@ impl Token {
         Token::new(text.trim_ascii()).ok_or_else(|| wrong(TokenErrorKind::Length { len: text.trim_ascii().len() }))
     }
 
-    /// A token of these bytes; `None` if there are too few or too many.
+    /// A token of these bytes; `None` if it is too short or too long.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Token> {
         let fits = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&bytes.len());
         fits.then(|| Token(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
 
-    /// That the client has it.
+    /// The client's proof of its token.
     #[must_use]
     pub fn client_proof(&self, session: SessionId, client: &Nonce, server: &Nonce) -> Proof {
         self.proof(CLIENT, session, client, server)
     }
 
-    /// That the server has it.
+    /// The server's proof of its token.
     #[must_use]
     pub fn server_proof(&self, session: SessionId, client: &Nonce, server: &Nonce) -> Proof {
         self.proof(SERVER, session, client, server)
@@ -120,7 +120,7 @@ fn message(who: &[u8], session: SessionId, client: &Nonce, server: &Nonce) -> Ve
 }
 
 impl fmt::Debug for Token {
-    /// Says nothing about it.
+    /// Hides the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
@@ -150,18 +150,18 @@ pub enum TokenErrorKind {
         /// The file's permissions.
         mode: u32,
     },
-    /// It belongs to another user.
+    /// The file belongs to another user.
     #[error("the file belongs to user {uid}; expected one that belongs to you or to root")]
     Foreign {
         /// The owner.
         uid: u32,
     },
-    /// It is too short or too long.
+    /// The token is too short or too long.
     #[error(
         "the token has {len} bytes; expected {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} (such as `openssl rand -hex 32`)"
     )]
     Length {
-        /// Its length in bytes.
+        /// Length of the token in bytes.
         len: usize,
     },
 }

@@ -30,7 +30,7 @@ impl Writer<'_> {
     }
 }
 
-/// As much of a text as fits, in whole characters.
+/// The beginning of a text that fits, in whole characters.
 fn cut(text: &str, most_bytes: usize) -> &str {
     let mut end = text.len().min(most_bytes);
     while !text.is_char_boundary(end) {
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         Ok(text.to_owned())
     }
 
-    /// One of a list, by its position.
+    /// Reads a value of a list, by its index.
     pub fn one_of<T: Copy>(
         &mut self,
         field: &'static str,
@@ -99,12 +99,12 @@ impl<'a> Reader<'a> {
         self.one_of(field, &[false, true], "0 or 1")
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes remain.
     pub fn end(self) -> Result<(), ProtocolError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.length("many")) }
     }

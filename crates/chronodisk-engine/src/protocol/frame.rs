@@ -11,7 +11,7 @@ pub struct Frame {
     pub unanswered: u16,
     /// Number of the command.
     pub sequence: u64,
-    /// Its fields.
+    /// The message's fields.
     pub body: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ pub fn encode_frame(out: &mut Vec<u8>, kind: u16, unanswered: u16, sequence: u64
     out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
 }
 
-/// Takes bytes in pieces of any size, gives whole frames; keeps at most one frame and one piece.
+/// Splits bytes, in pieces of any size, into frames. Holds at most one frame and one piece.
 #[derive(Debug)]
 pub struct Decoder {
     body_bytes_max: usize,
@@ -48,7 +48,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes only frames whose bodies are no longer, from now on.
+    /// Sets the longest accepted body from now on.
     pub fn limit_bodies(&mut self, most_bytes: usize) {
         self.body_bytes_max = most_bytes.min(BODY_BYTES_MAX);
     }
@@ -59,10 +59,10 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     ///
     /// # Errors
-    /// If the stream can't be one of frames; it can't be decoded any further.
+    /// If the bytes are no frames. Decoding can't continue then.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, ProtocolError> {
         let bytes = &self.buffer[self.used_bytes..];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };

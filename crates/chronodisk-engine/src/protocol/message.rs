@@ -12,13 +12,13 @@ use super::{
 /// A message of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Begins a session, or goes on with one.
+    /// Begins or resumes a session.
     Hello {
         /// Version of the protocol that the client speaks.
         version: u16,
         /// The session, or [`SessionId::NEW`].
         session: SessionId,
-        /// Of a client that has a token; the server then asks for its proof.
+        /// Nonce of a client with a token; the server then asks for its proof.
         nonce: Option<Nonce>,
     },
     /// Shows that the client has the token: the answer to a challenge.
@@ -55,16 +55,16 @@ pub enum Command {
     Flush,
     /// A request arrives.
     Submit {
-        /// When, in virtual time; not before anything that the client was told or said.
+        /// Virtual time of the arrival; not before any instant in earlier commands or answers.
         at: Nanos,
         /// The request; its id differs from those of outstanding ones.
         request: Request,
     },
-    /// Asks for the next completions if nothing arrives.
+    /// Asks for the next completions, given that no request arrives.
     Next {
-        /// Everything that completes up to here has been told and was taken.
+        /// All completions up to this instant were received and delivered.
         taken: Nanos,
-        /// Nothing arrives before this; not before `taken`.
+        /// No request arrives before this instant, which is not before `taken`.
         safe_until: Nanos,
     },
     /// Asks for counters.
@@ -84,21 +84,21 @@ pub struct Reset {
     pub store_budget_bytes: u64,
     /// Whether the model may run ahead on a fork.
     pub speculate: bool,
-    /// Name under which errors mention the profile; without a profile, the name of one of the server's devices, or
-    /// nothing for its first.
+    /// Name of the profile in errors. Without a profile, the name of one of the server's devices; empty for its first
+    /// one.
     pub label: String,
-    /// Text of the profile; nothing for a device of the server's own.
+    /// Text of the profile; empty for a device of the server's own.
     pub profile: String,
 }
 
 /// Treatment of the space of a cleared range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clear {
-    /// It is given back.
+    /// Zeroes the range and frees its space.
     WriteZeroes,
-    /// It is set aside for writes to come.
+    /// Zeroes the range and reserves space for later writes.
     Reserve,
-    /// It is given back, and the contents are no longer needed.
+    /// Frees the space of the range, whose contents are no longer needed.
     Discard,
 }
 
@@ -109,23 +109,23 @@ impl Clear {
 /// A message of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To [`Command::Hello`], and to [`Command::Prove`] after the server's own proof.
+    /// Answers [`Command::Hello`], and [`Command::Prove`] after the server's own proof.
     Welcome(Welcome),
-    /// To [`Command::Hello`] of a client with a token: it is to show that.
+    /// Answers [`Command::Hello`] of a client with a token, which must prove that it has it.
     Challenge(Nonce),
-    /// To [`Command::Prove`]: the server has the token too. The welcome follows.
+    /// Answers [`Command::Prove`] with the server's proof. The welcome follows.
     Proven(Proof),
-    /// To [`Command::Reset`].
+    /// Answers [`Command::Reset`].
     Info(Info),
-    /// To [`Command::Read`].
+    /// Answers [`Command::Read`].
     Data(Vec<u8>),
-    /// To commands that have nothing to tell.
+    /// Answers commands without a result.
     Done,
-    /// To [`Command::Next`].
+    /// Answers [`Command::Next`].
     Next(NextAnswer),
-    /// To [`Command::Statistics`].
+    /// Answers [`Command::Statistics`].
     Statistics(ModelStatistics),
-    /// To any: it could not be done.
+    /// Answers any command that could not be executed.
     Error {
         /// Why, for the program.
         code: ErrorCode,
@@ -134,7 +134,7 @@ pub enum Answer {
     },
 }
 
-/// A session has begun or goes on.
+/// A new or resumed session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// Version of the protocol that the server speaks.
@@ -148,24 +148,24 @@ pub struct Welcome {
 /// The device that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its properties.
+    /// Properties of the device.
     pub device: DeviceInfo,
-    /// Whether the model runs ahead on a fork, and so tells completions before they are certain.
+    /// Whether the model runs ahead on a fork, so that completions are reported before they are certain.
     pub speculates: bool,
     /// Whether the server keeps bytes.
     pub keeps_bytes: bool,
-    /// Text of the profile; nothing for a model that has none.
+    /// Text of the profile; empty for a model without one.
     pub profile: String,
 }
 
-/// The next completions if nothing arrives.
+/// The next completions, if no request arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAnswer {
-    /// Nothing is outstanding.
+    /// No request is outstanding.
     Nothing,
     /// This, all at one instant.
     Completions(Vec<Completion>),
-    /// Nothing before this instant, which is after `safe_until`; from a model that does not run ahead.
+    /// No completion comes before this instant, which is after `safe_until`; from a model that does not run ahead.
     NotBefore(Nanos),
 }
 
@@ -178,13 +178,13 @@ pub struct ModelStatistics {
     pub predictions: u64,
     /// Predictions that were dropped because something arrived before them; at most one per request.
     pub rollbacks: u64,
-    /// Commands that came again after a lost connection, and had been executed already.
+    /// Commands that were repeated after a lost connection although they had been executed.
     pub repeated_commands: u64,
     /// The model's own, by name.
     pub model: Vec<(String, f64)>,
 }
 
-/// Why a command could not be done.
+/// Reason why a command could not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCode {
     /// The server does not speak the client's version.
@@ -193,17 +193,17 @@ pub enum ErrorCode {
     UnknownSession,
     /// The command breaks the protocol; the session has ended.
     Violation,
-    /// The device can't be made as asked.
+    /// The device can't be made with these options.
     Device,
-    /// The bytes could not be moved; the session goes on.
+    /// The bytes could not be moved; the session continues.
     Store,
     /// The server has as many sessions as it may.
     Busy,
     /// The model failed; the session has ended.
     Model,
-    /// The client has not shown that it has the server's token.
+    /// The client has not proved that it has the server's token.
     Denied,
-    /// It takes more work than the server gives one client; the session has ended.
+    /// The command takes more work than one client may use; the session has ended.
     Limit,
 }
 
@@ -327,7 +327,7 @@ impl Command {
     /// Reads a command.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the frame holds no valid command.
     pub fn decode(frame: &Frame) -> Result<Command, ProtocolError> {
         let body = &frame.body;
         match frame.kind {
@@ -511,7 +511,7 @@ impl Answer {
     /// Reads the answer to `command`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the frame holds no valid answer to it.
     pub fn decode(frame: &Frame, command: &Command) -> Result<Answer, ProtocolError> {
         let body = &frame.body;
         if frame.kind == kind::ERROR {
@@ -606,7 +606,7 @@ fn decode_info(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
     let speculates = from.flag("speculation")?;
     let keeps_bytes = from.flag("keeping bytes")?;
     let name = from.text("name", DEVICE_NAME_BYTES_MAX)?;
-    // It will be part of file names.
+    // The name will be part of file names.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(fits) {
         return Err(ProtocolError::Name);

@@ -125,7 +125,7 @@ pub enum ProtocolError {
     /// A message is too short or too long.
     #[error("{message}: the body has {actual_bytes} bytes, which is too {too}")]
     Length {
-        /// Which message.
+        /// Name of the message.
         message: &'static str,
         /// Length of the body.
         actual_bytes: usize,
@@ -135,9 +135,9 @@ pub enum ProtocolError {
     /// A field has an invalid value.
     #[error("{message}: {field} is {value}; expected {expected}")]
     Field {
-        /// Which message.
+        /// Name of the message.
         message: &'static str,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
         /// Value found.
         value: u64,
@@ -147,9 +147,9 @@ pub enum ProtocolError {
     /// A text is not UTF-8.
     #[error("{message}: {field} is not UTF-8")]
     Text {
-        /// Which message.
+        /// Name of the message.
         message: &'static str,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
     },
     /// An invalid name of a device.

@@ -140,7 +140,7 @@ fn each_command_that_is_cut_or_has_more_at_its_end_is_refused() {
         assert_eq!(Command::decode(&longer).is_ok(), grows, "{}", command.name());
         for len in 0..frame.body.len().min(30) {
             let shorter = Frame { body: frame.body[..len].to_vec(), ..frame.clone() };
-            // So can a greeting lose its nonce.
+            // A greeting can be cut before its optional nonce.
             let data_only = matches!(command, Command::Write { .. }) && len >= 8
                 || matches!(command, Command::Hello { .. }) && len >= 26;
             assert_eq!(Command::decode(&shorter).is_ok(), data_only, "{} of {len} bytes", command.name());

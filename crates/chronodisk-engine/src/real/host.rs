@@ -44,7 +44,7 @@ impl Scheduling {
         }
     }
 
-    /// Whether it is a real-time thread.
+    /// Whether the thread is a real-time thread.
     #[must_use]
     pub fn is_fifo(&self) -> bool {
         self.fifo
@@ -53,7 +53,7 @@ impl Scheduling {
 
 /// Lets timers wake the calling thread when they expire and not up to 50 µs later.
 pub fn precise_timers() {
-    // Refused nowhere; a kernel without it has coarser timers.
+    // Always permitted; a kernel without it has coarser timers.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
@@ -67,8 +67,8 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &cpus)?)
 }
 
-/// Moves the calling thread to one of these CPUs, if it may run there; it may run on all others
-/// again as soon as it is there.
+/// Moves the calling thread to one of these CPUs, if it may run there. Afterwards it may run on all its former CPUs
+/// again.
 fn move_to(cpus: CpuSet) -> bool {
     let Ok(allowed) = sched_getaffinity(None) else { return false };
     // Restoring an allowed set can't be refused.
@@ -141,13 +141,13 @@ struct Watch {
 /// Enough for a server and its clients. More spinning CPUs would heat a large machine and slow down hyper-threads that
 /// share a core.
 const CPUS_MAX: usize = 4;
-/// So long that a client which waits for its replies finds the CPUs awake when it comes back.
+/// Longer than the pause of a client that waits for its replies, so that it finds the CPUs awake.
 const AWAKE: Nanos = Nanos::from_millis(200);
 /// A CPU that idled so short a while ago does so still, or would if we had not woken up on it.
 const IDLE_RECENTLY: Nanos = Nanos::from_micros(60);
 
 impl KeepAwake {
-    /// One on each of these CPUs, the first four if there are more, resting until they are wanted.
+    /// Starts one thread on each of these CPUs, at most four. They rest until they are woken.
     ///
     /// # Errors
     /// If the threads can't be started.
@@ -232,7 +232,7 @@ impl KeepAwakeShared {
     }
 }
 
-/// Tells whether processors of this host are idle.
+/// Detects idle processors of this host.
 #[derive(Debug)]
 pub struct IdleProcessors {
     load: File,
@@ -244,7 +244,7 @@ pub struct IdleProcessors {
 const LOAD: &str = "/proc/loadavg";
 
 impl IdleProcessors {
-    /// Of this host.
+    /// A watch over this host's processors.
     ///
     /// # Errors
     /// Without `/proc`.
@@ -253,7 +253,7 @@ impl IdleProcessors {
         Ok(IdleProcessors { load: File::open(LOAD)?, processors })
     }
 
-    /// Whether, besides the calling thread's, some processor has nothing to run. It takes about two microseconds.
+    /// Whether a processor other than the calling thread's is idle. The call takes about two microseconds.
     #[must_use]
     pub fn has_another(&self) -> bool {
         let mut text = [0; 128];
@@ -262,7 +262,7 @@ impl IdleProcessors {
     }
 }
 
-/// How many threads are runnable, the calling one among them, by the text of [`LOAD`].
+/// Number of runnable threads, including the calling one, according to the text of [`LOAD`].
 fn runnable(load: &[u8]) -> Option<usize> {
     let field = std::str::from_utf8(load).ok()?.split(' ').nth(3)?;
     field.split('/').next()?.parse().ok()
@@ -287,7 +287,7 @@ fn stay_awake(index: usize, shared: &KeepAwakeShared) {
             for _ in 0..SPINS {
                 std::hint::spin_loop();
             }
-            // The kernel gives even the lowest priority whole ticks now and then, if others want the CPU.
+            // The kernel gives even the lowest priority whole ticks now and then, although other threads need the CPU.
             rustix::thread::sched_yield();
         }
         let Ok(mut ended) = shared.ended.lock() else { return };

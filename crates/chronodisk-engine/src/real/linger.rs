@@ -39,7 +39,7 @@ const LINGER_MAX: Nanos = Nanos::from_micros(250);
 const TURNAROUND_INITIAL: Nanos = Nanos::from_micros(40);
 
 impl Linger {
-    /// Of a thread that has not replied to anything.
+    /// The state of a thread that has not replied to any request.
     #[must_use]
     pub fn new() -> Self {
         Linger { turnaround: RunningQuantile::median(TURNAROUND_INITIAL), replied: None }
@@ -56,8 +56,7 @@ impl Linger {
         self.turnaround.add(at.saturating_sub(replied));
     }
 
-    /// Until when to look; `None` if it is not worth it or nothing was replied since the last
-    /// request.
+    /// Instant until which polling is worthwhile; `None` if it is not, or if no reply was sent since the last request.
     #[must_use]
     pub fn until(&self) -> Option<Nanos> {
         let replied = self.replied?;

@@ -15,7 +15,7 @@ use std::ops::{Deref, DerefMut};
 ///
 /// A panic while it is locked unlocks it: the thread has ended its own connection, and the others continue.
 pub struct InheritingMutex<T> {
-    /// At a place of its own, because a mutex must not be moved.
+    /// Boxed, because a mutex must not be moved.
     raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
     value: UnsafeCell<T>,
 }

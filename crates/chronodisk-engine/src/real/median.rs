@@ -4,8 +4,8 @@ use chronodisk_sim::Nanos;
 
 /// A quantile of the last [`WINDOW`] samples.
 ///
-/// Samples go into a ring; the quantile is taken anew after every [`REFRESH`] of them, so that a
-/// sample costs a few nanoseconds. Robust against the outliers that a busy host makes.
+/// Samples go into a ring. The quantile is computed after every [`REFRESH`] samples, so that a sample costs a few
+/// nanoseconds. Robust against the outliers of a busy host.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningQuantile {
     ring: [u32; WINDOW],
@@ -16,11 +16,11 @@ pub(crate) struct RunningQuantile {
 
 /// Samples that are remembered: seconds of a slow device, milliseconds of a fast one.
 const WINDOW: usize = 128;
-/// Samples between two looks at the ring.
+/// Samples between two computations of the quantile.
 const REFRESH: u64 = 8;
 
 impl RunningQuantile {
-    /// Of so many thousandths; `initial` until there are samples.
+    /// The quantile at this many thousandths; `initial` until there are samples.
     pub fn new(per_mille: usize, initial: Nanos) -> Self {
         RunningQuantile { ring: [0; WINDOW], count: 0, per_mille, value_ns: saturate(initial) }
     }
@@ -45,7 +45,7 @@ impl RunningQuantile {
         Nanos::from_nanos(self.value_ns.into())
     }
 
-    /// Samples taken so far.
+    /// Number of samples so far.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -62,13 +62,13 @@ fn saturate(duration: Nanos) -> u32 {
     u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX)
 }
 
-/// How long sending a reply takes, by its size: a median for each power of two.
+/// Duration of sending a reply, by its size: a median for each power of two.
 #[derive(Clone, Debug)]
 pub(super) struct LeadTable {
     classes: Vec<RunningQuantile>,
 }
 
-/// Classes of sizes: none, up to 512 bytes, and so on to 32 MiB and more.
+/// Classes of sizes: empty, up to 512 bytes, and so on to 32 MiB and more.
 pub(super) const SIZE_CLASSES: usize = 18;
 
 /// The class of a reply with that much data.
@@ -80,7 +80,7 @@ pub(super) fn size_class(bytes: u64) -> usize {
 }
 
 impl LeadTable {
-    /// Nothing measured yet: a system call and a copy at 4 GB/s.
+    /// Without measurements, assumes a system call and a copy at 4 GB/s.
     pub fn new() -> Self {
         let guess = |class: usize| Nanos::from_nanos(2_000 + if class == 0 { 0 } else { 128 << (class - 1) });
         LeadTable { classes: (0..SIZE_CLASSES).map(|class| RunningQuantile::median(guess(class))).collect() }

@@ -61,28 +61,28 @@ pub struct RealClock {
     gap: Gap,
     stolen_requests: u64,
     early_max: Nanos,
-    /// Of each record in the log, whether nothing more will become known of it.
+    /// For each record in the log, whether it is final.
     settled: VecDeque<bool>,
     unseen: u64,
-    /// Reused, so that the steady state allocates nothing.
+    /// Reused between calls, to avoid allocations.
     due: Vec<Due>,
 }
 
-/// Requests that wait in the log behind one whose client does not take its reply. Beyond that the
-/// log goes on without it.
+/// Most finished records that wait in the log behind a request whose client does not take its reply. Beyond that, the
+/// request is logged as it is.
 const UNSEEN_WINDOW: usize = 1 << 16;
 
-/// Overrides for the arrival skew and the completion lead. `None` is tracked.
+/// Overrides for the arrival skew and the completion lead. `None`: the measured value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealOptions {
-    /// From a client's request to the instant at which it is received.
+    /// From a client's request to its reception.
     pub arrival_skew: Tracked,
     /// From the decision to reply to the instant at which the reply has left, or at which the
     /// client sees it if that was measured.
     pub completion_lead: Tracked,
 }
 
-/// Where an estimate comes from.
+/// Source of an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracked {
     /// The median of the last measurements.
@@ -108,7 +108,7 @@ pub struct TransportIndex(u8);
 /// A request's name under this clock: where its completion has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealId {
-    /// The transport on which it came.
+    /// The request's transport.
     pub transport: TransportIndex,
     /// The connection, below 2²⁴; unique among those with requests outstanding.
     pub connection: u32,
@@ -138,14 +138,14 @@ impl RealId {
 /// How a receiver noticed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It slept so long, and was woken.
+    /// The receiver slept, and was woken.
     Woken {
-        /// How long it slept; the request can't have waited longer.
+        /// Duration of the sleep; the request can't have waited longer.
         asleep: Nanos,
     },
-    /// It was awake and looked, for the last time before `since` ago.
+    /// The receiver was polling; its previous poll was `since` ago.
     Polled {
-        /// Time since the look before, which found nothing.
+        /// Time since the previous poll, which found no request.
         since: Nanos,
     },
     /// The thread was busy with other work when the request came, so its true arrival is unknown.
@@ -155,13 +155,13 @@ pub enum Found {
 /// A completion that must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Where it has to go.
+    /// Destination of the reply.
     pub id: RealId,
-    /// How the request ended.
+    /// Status of the request.
     pub status: Status,
-    /// The instant at which it should have left.
+    /// Due instant of the completion.
     pub due: Nanos,
-    /// Data that goes with it.
+    /// Bytes of data in the reply.
     pub reply_bytes: u64,
     /// Order of the request's arrival, its place in the log.
     order: u64,
@@ -171,9 +171,9 @@ pub struct Departure {
 /// Counters and present estimates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RealStatistics {
-    /// Requests whose completion fell into a gap.
+    /// Requests whose completion was due in a gap.
     pub stolen_requests: u64,
-    /// The most by which a completion left before it was due.
+    /// Largest time by which a completion left before it was due.
     pub early_max: Nanos,
     /// Requests logged without a seen completion, because too many later records waited for clients to take their
     /// replies.
@@ -185,7 +185,7 @@ pub struct RealStatistics {
 /// Present estimates of a transport.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransportStatistics {
-    /// Its name.
+    /// Name of the transport.
     pub name: String,
     /// Arrival skew where the receiver slept.
     pub skew_woken: Nanos,
@@ -196,7 +196,7 @@ pub struct TransportStatistics {
 }
 
 impl RealClock {
-    /// A clock over `engine`, whose models stand at the clock's origin.
+    /// A clock over `engine`, whose models must be at the clock's origin.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
         RealClock {
@@ -222,8 +222,8 @@ impl RealClock {
         TransportIndex(index)
     }
 
-    /// A request, whose id is a packed [`RealId`], was received at `received`. Returns its
-    /// effective arrival.
+    /// Notes that a request, whose id is a packed [`RealId`], was received at `received`. Returns its effective
+    /// arrival.
     ///
     /// # Panics
     /// As [`Engine::arrive`] does, and if there is no such transport.
@@ -278,8 +278,8 @@ impl RealClock {
         leave_at
     }
 
-    /// The instant at which to [`take`](Self::take) next if nothing arrives and no bytes finish
-    /// moving; may be early, never late. `None` if nothing is outstanding.
+    /// The instant of the next [`take`](Self::take), if no request arrives and no bytes finish moving; may be early,
+    /// never late. `None` if no request is outstanding.
     #[must_use]
     pub fn wake_at(&self) -> Option<Nanos> {
         let departing = self.departing.peek().map(|Reverse(first)| first.leave_at);
@@ -309,10 +309,10 @@ impl RealClock {
         }
     }
 
-    /// This completion left, or was given up, at `at`; nothing is learnt from how long it took.
+    /// Notes that a completion left at `at`, or was given up then. Its duration is not measured.
     ///
     /// # Panics
-    /// If it is not of this clock.
+    /// If it does not belong to this clock.
     pub fn seen(&mut self, departure: &Departure, at: Nanos) {
         let early = self.engine.seen(departure.order, at, departure.stolen);
         self.early_max = self.early_max.max(early);
@@ -347,9 +347,9 @@ impl RealClock {
         }
     }
 
-    /// Lets the devices finish their background work, such as writing their caches, if nothing is outstanding: until
-    /// nothing more happens, or to `limit`. Returns the instant that was reached, at least `now`; the host's clock has
-    /// to be there before anything arrives.
+    /// Lets idle devices finish their background work, such as writing their caches: until no event follows, or to
+    /// `limit`. Returns the reached instant, at least `now`. No request may arrive before the host's clock has reached
+    /// it.
     ///
     /// # Panics
     /// If a model breaks its contract.
@@ -360,12 +360,12 @@ impl RealClock {
         }
     }
 
-    /// A thread that waited for completions was kept from its CPU: those due meanwhile are marked.
+    /// Notes that a waiting thread was kept from its CPU: completions due meanwhile are marked.
     pub fn note_gap(&mut self, gap: Gap) {
         self.gap = gap;
     }
 
-    /// A timer woke a thread that serves this transport so much too late, as a request would have.
+    /// Notes that a timer woke a thread that serves this transport late. A request would have been noticed as late.
     pub fn woken_late(&mut self, transport: TransportIndex, late: Nanos) {
         self.transports[usize::from(transport.0)].woken.add(late);
     }
@@ -456,7 +456,7 @@ impl Transport {
 
     fn skew(&mut self, found: Found) -> Nanos {
         if let Found::Polled { since } = found {
-            // It may have come at any time since the look before; half of that is the expectation.
+            // It may have come at any time since the previous poll; half of that is the expected value.
             self.polled.add(Nanos::from_nanos(since.as_nanos() / 2));
         }
         self.options.arrival_skew.or(match found {

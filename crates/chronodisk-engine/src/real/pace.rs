@@ -1,4 +1,4 @@
-//! When to sleep and when to spin, decided on instants alone.
+//! When to sleep and when to spin; a pure function of instants.
 
 use chronodisk_sim::Nanos;
 
@@ -42,11 +42,11 @@ pub struct Pace {
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until something comes from outside.
+    /// Until an external event.
     Forever,
-    /// By a timer, or until something comes from outside.
+    /// Until a timer, or an external event before.
     Sleep {
-        /// When the timer ends it.
+        /// Instant of the timer.
         until: Nanos,
     },
     /// Read the clock and poll for input.
@@ -58,12 +58,12 @@ pub enum Wait {
     Now,
 }
 
-/// A stretch of time in which the host ran something else on this thread's CPU.
+/// An interval in which the host ran another thread on this thread's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     /// The last instant before it at which the thread ran.
     pub from: Nanos,
-    /// The first instant after it; equal to `from` if there was no gap.
+    /// The end of the gap; equal to `from` if there was none.
     pub to: Nanos,
 }
 
@@ -80,11 +80,11 @@ impl Gap {
 pub struct PaceStatistics {
     /// Time asleep.
     pub asleep: Nanos,
-    /// Time in which it spun, stolen time included.
+    /// Time spent spinning, including stolen time.
     pub spinning: Nanos,
     /// Gaps in the spin loop and between it and sending, and wake-ups later than the margin.
     pub gaps: u64,
-    /// How long they were in all.
+    /// Total length of the gaps.
     pub stolen: Nanos,
     /// The longest.
     pub gap_max: Nanos,
@@ -110,7 +110,7 @@ pub const ASLEEP_SHARE_PERCENT: u64 = 5;
 const WINDOW: Nanos = Nanos::from_millis(200);
 /// Lateness of wake-ups before there are measurements.
 const OVERSLEEP_INITIAL: Nanos = Nanos::from_micros(150);
-/// How long a thread that has slept spins until replies leave as fast as they do from warm caches.
+/// Time for which a thread that has slept must spin until replies leave as fast as from warm caches.
 const WARM_UP: Nanos = Nanos::from_micros(100);
 /// Bounds of the margin. With 100 µs instead of 250 as the lower one, the 99th percentile of
 /// lateness at 1 and 10 ms was half as long again to twice as long; 500 and 1,000 µs changed nothing.
@@ -126,7 +126,7 @@ const GAP_MIN: Nanos = Nanos::from_micros(8);
 pub(super) const WORK_GAP_MIN: Nanos = Nanos::from_micros(100);
 
 impl Pace {
-    /// Of a thread that begins at `now`.
+    /// The pace of a thread that begins at `now`.
     #[must_use]
     pub fn new(now: Nanos) -> Self {
         Pace {
@@ -140,7 +140,7 @@ impl Pace {
         }
     }
 
-    /// How to wait from `now` for `wake_at`, or for the outside alone.
+    /// How to wait from `now` for `wake_at`; `None` to wait for external events only.
     #[must_use]
     pub fn plan(&self, now: Nanos, wake_at: Option<Nanos>) -> Wait {
         let Some(wake_at) = wake_at else { return Wait::Forever };
@@ -151,7 +151,7 @@ impl Pace {
         if until.saturating_sub(now) >= SLEEP_MIN { Wait::Sleep { until } } else { Wait::Spin { until: wake_at } }
     }
 
-    /// How long before an instant a sleep must end so that it is not missed.
+    /// Time before an instant at which a sleep must end, so that the instant is not missed.
     #[must_use]
     pub fn margin(&self) -> Nanos {
         self.oversleep.value().saturating_add(WARM_UP).max(MARGIN_MIN).min(MARGIN_MAX)
@@ -194,7 +194,7 @@ impl Pace {
         Some(gap)
     }
 
-    /// The thread did something else than waiting; the next turn of the spin loop is the first.
+    /// Notes that the thread did other work than waiting; the next turn of the spin loop counts as the first.
     pub fn worked(&mut self) {
         self.last_spin = None;
     }
@@ -225,13 +225,13 @@ impl Pace {
             && self.window_asleep.as_nanos() * 100 < elapsed.as_nanos() * ASLEEP_SHARE_PERCENT
     }
 
-    /// How the thread spent its time so far.
+    /// Statistics about the thread's time so far.
     #[must_use]
     pub fn statistics(&self) -> PaceStatistics {
         self.statistics
     }
 
-    /// Half of the window's memory fades when it is over.
+    /// Halves the weight of the past at the end of a window.
     fn roll(&mut self, now: Nanos) {
         let elapsed = now.saturating_sub(self.window_begun);
         if elapsed < WINDOW {
@@ -310,10 +310,10 @@ mod tests {
     #[test]
     fn whatever_woke_it_a_thread_that_wakes_after_its_timer_was_kept_from_its_cpu() {
         let mut pace = Pace::new(Nanos::ZERO);
-        // A request woke it before the timer would have: nothing is learnt.
+        // A request woke the thread before the timer: nothing is learnt.
         pace.slept(micros(0), micros(500), Some(micros(800)));
         assert_eq!((pace.statistics().gaps, pace.wake_latency()), (0, Nanos::ZERO));
-        // A request came, and so did the timer, long before it ran again.
+        // Both a request and the timer came long before the thread ran again.
         pace.slept(micros(1_000), micros(6_000), Some(micros(2_000)));
         assert_eq!(pace.last_gap(), Gap { from: micros(2_000), to: micros(6_000) });
         assert_eq!(pace.statistics().stolen, micros(4_000));

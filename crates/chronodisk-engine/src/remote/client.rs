@@ -7,7 +7,7 @@ use crate::protocol::{
     Answer, Command, Decoder, Frame, Nonce, ProtocolError, SessionId, Token, UNANSWERED_MAX, VERSION, Welcome,
 };
 
-/// One session as its client sees it, over any number of connections.
+/// The client's side of a session, over any number of connections.
 #[derive(Debug)]
 pub struct Client {
     session: SessionId,
@@ -15,19 +15,19 @@ pub struct Client {
     unanswered: VecDeque<Sent>,
     decoder: Decoder,
     token: Option<Token>,
-    /// Ours of the present connection, if there is a token.
+    /// The client's nonce of this connection, if there is a token.
     nonce: Option<Nonce>,
     greeting: Greeting,
 }
 
-/// How far the greeting of the present connection has come.
+/// Progress of the greeting on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Greeting {
-    /// We have said hello.
+    /// The client has sent its greeting.
     Said,
     /// We have shown that we have the token, after this challenge.
     Challenged(Nonce),
-    /// The server has shown that it has the token.
+    /// The server has proved that it has the token.
     Proven,
     /// The server has welcomed us.
     Welcomed,
@@ -43,20 +43,20 @@ struct Sent {
 /// A message of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
-    /// It welcomes us; [`Client::unanswered_bytes`] must be sent now.
+    /// The server welcomes the client; [`Client::unanswered_bytes`] must be sent now.
     Welcome(Welcome),
-    /// It asks for a proof: these bytes must be sent now.
+    /// The server asks for a proof: these bytes must be sent now.
     Challenge(Vec<u8>),
-    /// It is not the server that has our token, as this says.
+    /// The server lacks the client's token, for this reason.
     Impostor(&'static str),
-    /// It answers the oldest command that waits.
+    /// The server answers the oldest unanswered command.
     Answer {
         /// The command's number.
         sequence: u64,
         /// The answer.
         answer: Answer,
     },
-    /// It refuses the greeting.
+    /// The server refuses the greeting.
     Refused(Answer),
 }
 
@@ -67,7 +67,7 @@ impl Client {
         Client::with_token(None)
     }
 
-    /// A client without a session, which talks only to servers that have the same token, if there is one.
+    /// A client without a session, which accepts only servers with the same token, if there is one.
     #[must_use]
     pub fn with_token(token: Option<Token>) -> Self {
         Client {
@@ -110,7 +110,7 @@ impl Client {
         (self.last_sequence, &self.unanswered.back().expect("it was just added").frame)
     }
 
-    /// Everything that waits for an answer, to be sent again on a new connection.
+    /// All unanswered commands, to be sent again on a new connection.
     #[must_use]
     pub fn unanswered_bytes(&self) -> Vec<u8> {
         self.unanswered.iter().flat_map(|sent| sent.frame.iter().copied()).collect()
@@ -127,10 +127,10 @@ impl Client {
         self.decoder.feed(bytes);
     }
 
-    /// The next thing that the server said.
+    /// The next message of the server.
     ///
     /// # Errors
-    /// If it is not of the protocol.
+    /// If it violates the protocol.
     pub fn hear(&mut self) -> Result<Option<Heard>, ProtocolError> {
         let Some(frame) = self.decoder.next_frame()? else { return Ok(None) };
         if self.greeting != Greeting::Welcomed {

@@ -10,10 +10,10 @@ use crate::protocol::{Answer, Command, ErrorCode, Token, VERSION};
 
 /// A stream of bytes in both directions.
 pub trait Wire: Send {
-    /// Sends all of it.
+    /// Sends all bytes.
     ///
     /// # Errors
-    /// If the other end is gone, or takes nothing for longer than it may.
+    /// If the other end is gone, or takes no bytes within the timeout.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Waits for bytes; zero means that the other end has closed.
@@ -37,13 +37,13 @@ pub trait Connector: Send {
     /// Whether a session can go on over a new connection. A program's ends with the program.
     fn resumes(&self) -> bool;
 
-    /// Why the connection ended, if more is known than that it did.
+    /// The reason why the connection ended, if it is known.
     fn how_it_ended(&mut self) -> Option<String> {
         None
     }
 }
 
-/// How long a link waits.
+/// Timeouts of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// For an answer, before the connection counts as lost.
@@ -62,7 +62,7 @@ impl Default for Patience {
 /// Reports events to the user.
 pub type Tell = Box<dyn FnMut(&str) + Send>;
 
-/// A session with a model that is elsewhere. Once it failed, it fails for ever in the same way.
+/// A session with a remote model. After a failure, every call returns the same fault.
 pub struct Link {
     client: Client,
     connector: Box<dyn Connector>,
@@ -70,7 +70,7 @@ pub struct Link {
     patience: Patience,
     tell: Tell,
     fault: Option<ModelFault>,
-    /// Since when nothing was heard, over all connections; `None` while all is well.
+    /// Begin of the silence, over all connections; `None` if the last message was in time.
     silent_since: Option<Instant>,
     statistics: LinkStatistics,
     buffer: Vec<u8>,
@@ -99,7 +99,7 @@ pub(super) fn lock(link: &SharedLink) -> MutexGuard<'_, Link> {
 }
 
 const RECEIVE_BYTES: usize = 64 << 10;
-/// How long a program may take to answer that its session ends.
+/// Time for a program to answer to the end of its session.
 const GOODBYE: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// Commands that are held back for company are sent at the latest when they are this many bytes.
@@ -158,7 +158,8 @@ impl Link {
         self.connector.who()
     }
 
-    /// Gives a command without waiting for its answer, which must be [`Answer::Done`]; it is sent with the next one.
+    /// Queues a command without waiting for its answer, which must be [`Answer::Done`]. It is sent with the next
+    /// command.
     ///
     /// # Errors
     /// If the link fails.
@@ -194,12 +195,12 @@ impl Link {
         }
     }
 
-    /// The other side said something that can't be: the link fails.
+    /// Fails the link because of an impossible message of the other side.
     pub(super) fn nonsense(&mut self, what: impl std::fmt::Display) -> ModelFault {
         self.fail(FaultKind::Nonsense, what)
     }
 
-    /// A refusal as the failure that it is for the model.
+    /// Turns a refusal into a fault of the model.
     pub(super) fn refused(&mut self, answer: &Answer) -> ModelFault {
         match answer {
             Answer::Error { code, reason } => {
@@ -242,7 +243,7 @@ impl Link {
         self.to_send.clear();
         match sent {
             Ok(()) => Ok(()),
-            // Everything unanswered is sent again, this included.
+            // All unanswered commands are sent again, including this one.
             Err(error) => self.lost(&error.to_string()),
         }
     }
@@ -364,7 +365,7 @@ impl Link {
         Attempt::Failed(self.new_fault(kind, what))
     }
 
-    /// Why a connection is lost that can't come back.
+    /// The fault of a connection that can't be restored.
     fn ended_or_silent(&mut self, reason: &str) -> ModelFault {
         match self.connector.how_it_ended() {
             Some(how) => self.new_fault(FaultKind::Ended, how),
@@ -383,11 +384,11 @@ impl Link {
     }
 }
 
-/// Why a connection could not be made.
+/// Reason why a connection could not be made.
 enum Attempt {
     /// Another attempt may succeed.
     Lost(String),
-    /// None will.
+    /// No further attempt can succeed.
     Failed(ModelFault),
 }
 

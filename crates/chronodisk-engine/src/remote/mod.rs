@@ -31,7 +31,7 @@ use crate::protocol::{
 };
 use link::lock;
 
-/// A client's credentials, and those it expects of the server.
+/// A client's credentials, and those expected from the server.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The token that the server has as well.
@@ -92,23 +92,23 @@ pub struct RemoteModel {
     speculates: bool,
     keeps_bytes: bool,
     profile: String,
-    /// Everything that completes up to here was told and taken.
+    /// All completions up to this instant were returned.
     now: Nanos,
     outstanding: HashSet<RequestId>,
     next: Next,
-    /// As they were when last asked for.
+    /// The last fetched statistics.
     statistics: ModelStatistics,
 }
 
 /// Known part of the future.
 enum Next {
-    /// Nothing: something arrived, or the last answer was used up.
+    /// Unknown: a request arrived, or the last answer was used up.
     Unknown,
-    /// There are none, because nothing is outstanding.
+    /// No completions, because no request is outstanding.
     Nothing,
-    /// These, all at one instant, if nothing arrives.
+    /// These completions at one instant, if no request arrives.
     At(Nanos, Vec<Completion>),
-    /// None before this instant, if nothing arrives.
+    /// No completions before this instant, if no request arrives.
     NotBefore(Nanos),
 }
 
@@ -135,13 +135,13 @@ impl RemoteModel {
         })
     }
 
-    /// Its device.
+    /// Properties of the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Text of the profile that the other side made it from; nothing if it has none.
+    /// Text of its profile on the other side; empty if it has none.
     #[must_use]
     pub fn profile(&self) -> &str {
         &self.profile
@@ -153,14 +153,14 @@ impl RemoteModel {
         self.link.clone()
     }
 
-    /// The bytes of the device, kept at the other end; `None` if that keeps none.
+    /// The device's store at the other end; `None` if that stores no bytes.
     #[must_use]
     pub fn store(&self) -> Option<RemoteStore> {
         let capacity_bytes = self.info.capacity_sectors * chronodisk_sim::SECTOR_BYTES;
         self.keeps_bytes.then(|| RemoteStore::new(self.link.clone(), capacity_bytes))
     }
 
-    /// The instant up to which everything is known.
+    /// The instant up to which all completions are known.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.now
@@ -172,7 +172,7 @@ impl RemoteModel {
         self.outstanding.len() as u32
     }
 
-    /// The earliest instant at which something can complete if nothing arrives; may be early, never late.
+    /// The earliest instant at which a request can complete if none arrives; may be early, never late.
     #[must_use]
     pub fn first_possible_completion(&self) -> Option<Nanos> {
         match &self.next {
@@ -214,8 +214,8 @@ impl RemoteModel {
         lock(&self.link).post(Command::Submit { at: self.now, request })
     }
 
-    /// Goes to the first instant that completes something, or to `limit`; everything that completes there is appended.
-    /// Nothing may arrive before the instant that was reached.
+    /// Goes to the first instant with a completion, or to `limit`, and appends all completions there. No request may
+    /// arrive before the reached instant.
     ///
     /// # Errors
     /// If the model fails.
@@ -267,7 +267,7 @@ impl RemoteModel {
     /// Reports the model's counters as last fetched, and the link's.
     pub fn probe(&self, sink: &mut dyn Probe) {
         for (name, value) in &self.statistics.model {
-            // A unit in brackets came with the name.
+            // The name may end in a unit in brackets.
             match name.strip_suffix(']').and_then(|name| name.rsplit_once(" [")) {
                 Some((name, unit)) => sink.gauge(name, unit, *value),
                 None => sink.gauge(name, "1", *value),

@@ -38,7 +38,7 @@ impl ProgramConnector {
     }
 }
 
-/// How long a program may take to end by itself once its standard input has ended.
+/// Time for a program to end by itself after the end of its standard input.
 const ENDING: Duration = Duration::from_secs(1);
 
 impl Connector for ProgramConnector {
@@ -54,7 +54,7 @@ impl Connector for ProgramConnector {
         kill_with_starter(&mut command);
         let mut leader = command.spawn()?;
         let (stdin, stdout) = (leader.stdin.take().expect("it is piped"), leader.stdout.take().expect("it is piped"));
-        // Without one a program is as good; only its children would outlive a kill of this process.
+        // The guard is optional: without it, the program's children may outlive a kill of this process.
         let guard = guard(&leader).ok();
         let guarded = guard.as_ref().map(|guard| pidfd_open(Pid::from_child(guard), PidfdFlags::empty())).transpose();
         self.started = Some(Started { leader, guard, over: false });
@@ -66,7 +66,7 @@ impl Connector for ProgramConnector {
     }
 
     fn how_it_ended(&mut self) -> Option<String> {
-        // One that closed its output is about to end.
+        // A program that closed its output is about to end.
         let status = self.started.as_mut()?.ended_within(ENDING)?;
         Some(match (status.code(), status.signal()) {
             (Some(127), _) => "the program was not found (exit status 127)".into(),
@@ -106,14 +106,14 @@ impl Started {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(Pid::from_child(&self.leader)), options) {
             Ok(status) => status.is_some(),
-            // It has been waited for before.
+            // The process has been waited for before.
             Err(_) => true,
         }
     }
 
     /// Kills all processes left in the program's group. Does not reap the program.
     fn end_group(&mut self) {
-        // The guard goes first, so that it can't kill a group that reuses the number.
+        // End the guard first, so that it can't kill a group that reuses the id.
         if let Some(mut guard) = self.guard.take() {
             let _ = guard.kill();
             let _ = guard.wait();

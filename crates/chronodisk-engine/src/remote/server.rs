@@ -21,9 +21,9 @@ const UNIX: &str = "unix:";
 
 /// The authorities whose certificates are trusted.
 const CA_CERT_FILE: &str = "ca-cert.pem";
-/// The client's certificate, and those between it and the authority; need not be there.
+/// The client's certificate chain below the authority; optional.
 const CLIENT_CERT_FILE: &str = "client-cert.pem";
-/// The client's private key; need not be there without a certificate.
+/// The client's private key; optional without a certificate.
 const CLIENT_KEY_FILE: &str = "client-key.pem";
 
 /// Connects to an emulator server.
@@ -36,7 +36,8 @@ pub struct ServerConnector {
 }
 
 impl ServerConnector {
-    /// To the server at `HOST:PORT` or `unix:PATH`; no attempt to connect or to send takes longer than `timeout`.
+    /// A connector to the server at `HOST:PORT` or `unix:PATH`. No attempt to connect or to send takes longer than
+    /// `timeout`.
     #[must_use]
     pub fn new(address: &str, timeout: Duration) -> Self {
         let who = format!("emulator server {address}");
@@ -44,7 +45,7 @@ impl ServerConnector {
         ServerConnector { address: address.to_owned(), who, timeout, tls: None }
     }
 
-    /// Over TLS, with these certificates.
+    /// Uses TLS, with these certificates.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<ClientConfig>>) -> Self {
         ServerConnector { tls, ..self }
@@ -114,7 +115,7 @@ impl Stream {
     }
 
     fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        // A timeout of zero would mean none.
+        // A timeout of zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));
         match self {
             Stream::Tcp(stream) => stream.set_read_timeout(timeout),
@@ -167,11 +168,11 @@ impl Wire for ServerWire {
             };
             match received {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Linux says so when a receive timeout expires (socket(7), SO_RCVTIMEO).
+                // Linux returns this when a receive timeout expires (socket(7), SO_RCVTIMEO).
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
                 }
-                // Only the protocol says that it ends; here a server went without a word to TLS.
+                // The protocol has an end of its own, so a server may close TLS without its closing message.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 result => return result,
             }
@@ -179,11 +180,10 @@ impl Wire for ServerWire {
     }
 }
 
-/// Reads a client's certificates from a directory: the authority's, and the client's own with its key if they are
-/// there.
+/// Reads a client's certificates from a directory: the authority's, and, if present, the client's own with its key.
 ///
 /// # Errors
-/// The file and its problem.
+/// A message that names the file and its problem.
 pub fn client_tls(directory: &Path) -> Result<Arc<ClientConfig>, ClientTlsError> {
     let wrong = |path: &Path, problem: &dyn std::fmt::Display| ClientTlsError {
         path: path.display().to_string(),
@@ -221,7 +221,7 @@ fn pem_of(path: &Path) -> Result<Vec<u8>, TextError> {
     TextFile::Certificates.read_bytes(File::open(path).map_err(TextError::Unreadable)?)
 }
 
-/// Certificates or a key that can't be used.
+/// Unusable certificates or keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct ClientTlsError {

@@ -9,8 +9,8 @@ use super::link::{SharedLink, lock};
 use crate::fault::ModelFault;
 use crate::protocol::{Answer, CLEAR_BYTES_MAX, Clear, Command, DATA_BYTES_MAX, ErrorCode};
 
-/// Keeps bytes at the other end of a link. A failure there is an I/O error of the request; a failed link also shows at
-/// its model.
+/// A store at the other end of a link. A failure there is an I/O error of the request; a failure of the link is also a
+/// fault of its model.
 pub struct RemoteStore {
     link: SharedLink,
     capacity_bytes: u64,

@@ -14,18 +14,18 @@ pub trait Issuer {
     fn depth(&self) -> u32;
     /// Called once, before the first request, with the instant at which the issuer may begin.
     fn begin(&mut self, now: Nanos);
-    /// The next request and its arrival if there is room for one from `now` on while so many are outstanding; an
-    /// earlier instant counts as `now`. After `None` it is asked again when one of these has completed. With none
-    /// outstanding, there is none any more.
+    /// The next request and its arrival, if one may be issued at `now` or later while `outstanding` requests are
+    /// outstanding. An instant before `now` counts as `now`. After `None`, it is called again after a completion. With
+    /// none outstanding, `None` ends the issuer.
     fn next(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)>;
 }
 
-/// Lets the issuers of a group issue their requests at the same time, and one group after the other: a group begins
-/// when all requests of the one before have completed. Hands the records on in order of arrival; when `seen` breaks, no
-/// further request arrives.
+/// Runs groups of issuers one after the other. The issuers of a group issue their requests at the same time; a group
+/// begins when all requests of the previous one have completed. Passes the records on in order of arrival. When `seen`
+/// breaks, no further request arrives.
 ///
-/// Of several arrivals at one instant, the one that was planned first comes first; of issuers that plan at one instant,
-/// the first in the group.
+/// Of several arrivals at one instant, the one planned first comes first. Of issuers that plan at one instant, the
+/// first in the group comes first.
 ///
 /// # Errors
 /// On a depth of zero, on a request that leaves the device or time, and if the model is lost.
@@ -40,7 +40,7 @@ pub fn issuers_loop_at<I: Issuer>(
     let mut model = port.lend();
     let mut window = Window::default();
     let mut completions = Vec::new();
-    // By order of arrival from the oldest outstanding request on, whose it is.
+    // The issuer of each request, in order of arrival from the oldest outstanding one.
     let mut owners = Owners::default();
     let mut stopped = false;
     for mut group in groups {
@@ -106,7 +106,7 @@ struct Owners {
 impl Owners {
     /// The next request of the window is of this issuer.
     fn push(&mut self, index: usize, window: &Window) {
-        // Records that were handed on are asked for no more.
+        // Records that were passed on are not needed any more.
         while self.first_order < window.first_order {
             self.first_order += 1;
             self.indices.pop_front();

@@ -1,4 +1,4 @@
-//! An emulator server in this process, without sockets, whose connections break where a test wants them to.
+//! An emulator server in this process, without sockets, whose connections break at bytes chosen by a test.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::io;
@@ -12,7 +12,7 @@ use chronodisk_store::RamStore;
 
 use super::Capricious;
 
-/// Makes the device whose seed a client names.
+/// A maker of capricious devices, seeded by the client's seed.
 pub struct MakeCapricious;
 
 impl DeviceMaker for MakeCapricious {

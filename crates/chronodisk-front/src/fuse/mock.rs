@@ -1,6 +1,6 @@
 //! The kernel's side of the protocol for tests and fuzzers, without `/dev/fuse`.
 //!
-//! [`MockKernel`] encodes messages, also wrong ones, and passes them to a session. It takes replies as
+//! [`MockKernel`] encodes messages, including invalid ones, and passes them to a session. It takes replies as
 //! `fuse_dev_do_write` and `copy_out_args` of Linux's `fs/fuse/dev.c` do, and panics at replies that these refuse.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use chronodisk_store::Store;
 use super::wire::{IN_HEADER_BYTES, OUT_HEADER_BYTES, OutHeader, ROOT_ID, init_flag, opcode};
 use super::{FuseEvent, FuseFile, FuseRequest, FuseSession};
 
-/// A kernel whose every message the test chooses, the session that serves it, and its store.
+/// A mock kernel whose messages are chosen by the test, the session that serves it, and its store.
 pub struct MockKernel {
     /// The session.
     pub session: FuseSession,
     /// The bytes of the device.
     pub store: Box<dyn Store>,
-    /// Requests that were told and not completed, in the order told.
+    /// Reported requests that are not completed, in order.
     pub outstanding: Vec<FuseRequest>,
     /// The file system was unmounted.
     pub destroyed: bool,
@@ -46,7 +46,7 @@ enum Expected {
 }
 
 impl MockKernel {
-    /// Connects, and sends nothing.
+    /// A connected kernel that has sent nothing yet.
     #[must_use]
     pub fn new(file: FuseFile, store: Box<dyn Store>) -> Self {
         MockKernel {
@@ -112,7 +112,7 @@ impl MockKernel {
         let message = message(operation, unique, nodeid, body);
         let expected = match operation {
             opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => None,
-            // Its third field is the length.
+            // The third field of a read is its length.
             opcode::READ => {
                 let len = body.get(16..20).map_or(0, |len| u32::from_ne_bytes([len[0], len[1], len[2], len[3]]));
                 Some(Expected::AtMost(len as usize))
@@ -137,7 +137,8 @@ impl MockKernel {
         unique
     }
 
-    /// Hands a message over as it is, and takes the replies; false if the session wants none or it is too long.
+    /// Sends a message as it is, and takes the replies. Returns false if the session accepts no message or it is too
+    /// long.
     pub fn send_bytes(&mut self, message: &[u8]) -> bool {
         if !self.session.wants_input() {
             return false;
@@ -165,10 +166,10 @@ impl MockKernel {
         !self.waiting.contains_key(&unique) && self.waiting.insert(unique, Expected::AtMost(usize::MAX)).is_none()
     }
 
-    /// Completes all requests in the order told, and takes the replies.
+    /// Completes all requests in order, and takes the replies.
     ///
     /// # Panics
-    /// If the session does not know one.
+    /// If the session does not know a request.
     pub fn complete_all(&mut self) {
         for request in std::mem::take(&mut self.outstanding) {
             assert!(self.session.complete(request.slot, Status::Ok));
@@ -176,10 +177,10 @@ impl MockKernel {
         self.receive();
     }
 
-    /// The reply to a message, which must be there.
+    /// The reply to a message.
     ///
     /// # Panics
-    /// If it is not.
+    /// If there is no reply.
     pub fn reply(&mut self, unique: u64) -> MockReply {
         self.replies.remove(&unique).expect("a reply")
     }

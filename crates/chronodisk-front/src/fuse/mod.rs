@@ -65,7 +65,7 @@ pub use wire::FuseError;
 
 /// Asynchronous requests that the kernel may have outstanding (`max_background`). A loop device has 128 at a time.
 pub const BACKGROUND_MAX: u16 = 256;
-/// Most requests that are outstanding or whose reply was not sent; further ones wait in the kernel.
+/// Most requests that are outstanding or have an unsent reply; further requests wait in the kernel.
 pub const IN_FLIGHT_COUNT_MAX: usize = 1024;
 /// Most bytes of read data that are outstanding or were not sent; further requests wait in the kernel. As much memory
 /// is kept for reuse.

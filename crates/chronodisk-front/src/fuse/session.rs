@@ -27,9 +27,9 @@ pub struct FuseSession {
     file: FuseFile,
     phase: Phase,
     message: Box<[u8]>,
-    /// Length of a message that was received and not looked at.
+    /// Length of a received message that was not processed yet.
     message_len: Option<usize>,
-    /// The write whose data are in the message.
+    /// Slot of the write whose data are in the message.
     payload: Option<u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -40,19 +40,19 @@ pub struct FuseSession {
     refused_requests: u64,
 }
 
-/// Something that the kernel did.
+/// An event from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FuseEvent {
     /// A request for the device arrived.
     Request(FuseRequest),
-    /// The file system was unmounted: no more messages follow.
+    /// The file system was unmounted: no further message follows.
     Destroyed,
 }
 
-/// A request whose range lies inside the file and keeps to its blocks.
+/// A request whose range lies inside the file and is aligned to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseRequest {
-    /// Names it towards the session, as long as it is outstanding; below [`IN_FLIGHT_COUNT_MAX`].
+    /// Number of the request in the session until it is completed; below [`IN_FLIGHT_COUNT_MAX`].
     pub slot: u32,
     /// The command.
     pub command: FuseCommand,
@@ -115,10 +115,10 @@ enum Phase {
     Ended,
 }
 
-/// A request that is outstanding, or whose data were not sent.
+/// A request that is outstanding, or has unsent data.
 #[derive(Debug, Default)]
 struct Slot {
-    /// `None` once it was completed.
+    /// `None` after its completion.
     request: Option<FuseRequest>,
     unique: u64,
     /// The request's share of `in_flight_bytes`.
@@ -152,7 +152,7 @@ impl AsRef<[u8]> for Payload {
     }
 }
 
-/// For so long the kernel need not ask for the attributes again, which never change.
+/// Time for which the kernel may cache the attributes, which never change.
 const ATTR_VALID_S: u64 = 86_400;
 /// `S_IFREG` with the owner's permissions to read and write, or to read.
 const MODE: u32 = 0o100_600;
@@ -162,7 +162,7 @@ const ACCESS_MODE: u32 = 0o3;
 const READ_ONLY: u32 = 0;
 /// Longest range of one request, which counts its sectors in 32 bits.
 const RANGE_BYTES_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES;
-/// Replies that wait to be sent, besides those to requests of the device.
+/// Most unsent replies besides those to requests of the device.
 const REPLIES_MAX: usize = 2 * IN_FLIGHT_COUNT_MAX;
 
 /// Answer to a message.
@@ -174,7 +174,7 @@ enum Answer {
 }
 
 impl FuseSession {
-    /// A connection on which nothing was received.
+    /// A new connection.
     #[must_use]
     pub fn new(file: FuseFile) -> Self {
         FuseSession {
@@ -211,10 +211,10 @@ impl FuseSession {
         &mut self.message
     }
 
-    /// A message of so many bytes was read into [`receive_room`](Self::receive_room).
+    /// Notes that a message of `len` bytes was read into [`receive_room`](Self::receive_room).
     ///
     /// # Panics
-    /// If there was less room.
+    /// If the room is smaller.
     pub fn received(&mut self, len: usize) {
         assert!(len <= self.message.len(), "more bytes than there was room for");
         self.message_len = Some(len);
@@ -257,9 +257,9 @@ impl FuseSession {
             opcode::INIT => return self.initialise(len).map(Answer::Body),
             _ if self.phase != Phase::Serving => return Err(FuseError::Protocol),
             opcode::DESTROY => return Ok(Answer::Destroyed),
-            // Without an answer a loop device announces neither discards nor writes of zeroes, which its driver offers
-            // together (`loop_get_discard_config` of Linux). With one it announces both, and refuses both, with a
-            // line in the kernel's log for each, if discards are switched off later.
+            // Without an answer to this request, a loop device announces neither discards nor writes of zeroes, which
+            // its driver offers together (`loop_get_discard_config` of Linux). With an answer it announces both. If
+            // discards are switched off later, it then refuses both, with a line in the kernel's log for each.
             opcode::STATFS if !self.file.discard => return Err(FuseError::NotSupported),
             opcode::STATFS => {
                 return Ok(Answer::Body(wire::statfs_out(self.file.size_bytes, self.file.block_bytes_min)));
@@ -279,7 +279,7 @@ impl FuseSession {
                 let flags = open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES;
                 Answer::Body(wire::open_out(flags))
             }
-            // A close keeps nothing that a completed write did not: `FLUSH` is no flush of the device.
+            // A close makes nothing durable: `FLUSH` is not a flush of the device.
             opcode::RELEASE | opcode::FLUSH => Answer::Body(Body::EMPTY),
             opcode::READ => {
                 let range = RangeIn::decode(body).ok_or(FuseError::Invalid)?;
@@ -348,7 +348,7 @@ impl FuseSession {
         attributes.encode()
     }
 
-    /// A read that ends behind the end of the file is shortened, as read(2) has it.
+    /// A read that ends behind the end of the file is shortened, as by read(2).
     fn begin_read(&mut self, unique: u64, range: RangeIn) -> Result<Answer, FuseError> {
         if range.len_bytes > REQUEST_BYTES_MAX.into() {
             return Err(FuseError::TooBig);
@@ -419,6 +419,7 @@ impl FuseSession {
     ///
     /// # Errors
     /// Those of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
+    /// Errors of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
     /// again.
     pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
         let gone = |what: &str| StoreError::Damaged { what: what.to_owned() };
@@ -508,7 +509,7 @@ impl FuseSession {
         true
     }
 
-    /// Whether there is a reply to be sent.
+    /// Whether a reply is waiting to be sent.
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.replies.is_empty()
@@ -531,7 +532,7 @@ impl FuseSession {
         }
     }
 
-    /// Requests that were told and not completed.
+    /// Number of reported requests that are not completed.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding
@@ -543,7 +544,7 @@ impl FuseSession {
         self.phase == Phase::Ended
     }
 
-    /// Requests for the device that were answered with an error before anybody was told of them.
+    /// Number of requests for the device that were answered with an error before they were reported.
     #[must_use]
     pub fn refused_requests(&self) -> u64 {
         self.refused_requests
@@ -571,8 +572,8 @@ impl FuseSession {
     }
 }
 
-/// Bytes of a page, in which [`InitOut::max_pages`] counts. Where the kernel's are larger, so are its requests, which
-/// `max_write` bounds.
+/// Bytes of a page, the unit of [`InitOut::max_pages`]. If the kernel's pages are larger, its requests would be larger,
+/// too; `max_write` limits them.
 const PAGE_BYTES: u32 = 4096;
 
 fn header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
@@ -584,7 +585,7 @@ fn device_failure(status: Status) -> Option<FuseError> {
         Status::Ok => None,
         Status::MediaError | Status::Aborted => Some(FuseError::Io),
         Status::Unsupported => Some(FuseError::NotSupported),
-        // A zone can't be written so.
+        // A zone does not accept this write.
         _ => Some(FuseError::Invalid),
     }
 }

@@ -6,14 +6,14 @@
 
 /// `FUSE_KERNEL_VERSION`.
 pub const MAJOR: u32 = 7;
-/// The latest minor version whose additions were looked through.
+/// The latest minor version whose changes were reviewed.
 pub const MINOR: u32 = 38;
 /// The oldest minor version that is served (Linux 3.15): structures have their present sizes since then.
 pub const MINOR_MIN: u32 = 23;
 /// `FUSE_ROOT_ID`: the node of the root.
 pub const ROOT_ID: u64 = 1;
 
-/// `enum fuse_opcode`, as far as it is served.
+/// Supported operations of `enum fuse_opcode`.
 pub mod opcode {
     /// `FUSE_LOOKUP`: a name in a folder.
     pub const LOOKUP: u32 = 1;
@@ -63,8 +63,8 @@ pub mod init_flag {
 pub mod open_flag {
     /// `FOPEN_DIRECT_IO`: past the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
-    /// `FOPEN_NOFLUSH`: a close sends no `FLUSH`. A process that was killed would wait for its answer with `/dev/fuse`
-    /// still open, and for ever if it is the one that answers (version 7.35).
+    /// `FOPEN_NOFLUSH`: a close sends no `FLUSH`. Otherwise, a killed process with an open `/dev/fuse` would wait for
+    /// the answer; if it is the process that answers, it would wait for ever (version 7.35).
     pub const NO_FLUSH: u32 = 1 << 5;
     /// `FOPEN_PARALLEL_DIRECT_WRITES`: several writes at a time (version 7.38).
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
@@ -98,7 +98,7 @@ pub enum FuseError {
     NoSpace = 28,
     /// `EROFS`: the file is read-only.
     ReadOnly = 30,
-    /// `ENOSYS`: not served; the kernel asks no more.
+    /// `ENOSYS`: not supported; the kernel does not send the operation again.
     NotServed = 38,
     /// `EPROTO`: a version that is not served, or a message before the first.
     Protocol = 71,
@@ -185,12 +185,12 @@ pub struct InHeader {
     pub opcode: u32,
     /// Names the message in its reply; never zero.
     pub unique: u64,
-    /// Node that it is about.
+    /// Node to which the operation applies.
     pub nodeid: u64,
 }
 
 impl InHeader {
-    /// The header at the front of a message; `None` if the message is too short.
+    /// Decodes the header of a message; `None` if the message is too short.
     #[must_use]
     pub fn decode(message: &[u8]) -> Option<Self> {
         let mut fields = Fields(message.get(..IN_HEADER_BYTES)?);
@@ -210,7 +210,7 @@ pub struct OutHeader {
 }
 
 impl OutHeader {
-    /// On the wire.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; OUT_HEADER_BYTES] {
         let mut bytes = [0; OUT_HEADER_BYTES];
@@ -220,7 +220,7 @@ impl OutHeader {
         bytes
     }
 
-    /// From the wire; `None` if the reply is too short.
+    /// Decodes the header; `None` if the reply is too short.
     #[must_use]
     pub fn decode(reply: &[u8]) -> Option<Self> {
         let mut fields = Fields(reply.get(..OUT_HEADER_BYTES)?);
@@ -261,7 +261,7 @@ pub struct InitOut {
     pub flags: u32,
     /// Most asynchronous requests at a time; the kernel's default is 12.
     pub max_background: u16,
-    /// Number of asynchronous requests from which on the file system counts as congested.
+    /// Number of asynchronous requests at which the file system counts as congested.
     pub congestion_threshold: u16,
     /// Largest write in bytes.
     pub max_write: u32,
@@ -290,7 +290,7 @@ impl InitOut {
 
 /// `fuse_attr_out` of a regular file with one link.
 pub(crate) struct AttrOut {
-    /// For so many seconds the kernel need not ask again.
+    /// Seconds for which the kernel may cache the attributes.
     pub attr_valid_s: u64,
     pub ino: u64,
     pub size_bytes: u64,
@@ -331,7 +331,7 @@ pub(crate) fn open_out(flags: u32) -> Body {
     Body::EMPTY.u64(0).u32(flags).u32(0)
 }
 
-/// `fuse_read_in` and `fuse_write_in`, as far as they are alike: where, and how much.
+/// The common fields of `fuse_read_in` and `fuse_write_in`: offset and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RangeIn {
     pub offset_bytes: u64,

@@ -57,7 +57,7 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// Why a request that was in order failed.
+/// Reason why a valid request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
@@ -67,7 +67,7 @@ pub enum ExecuteError {
     /// Zeros that take space are no faster than a write.
     #[error("writing zeros that take space is no faster than a write")]
     NotFast,
-    /// The data of a write are there until the session's next event or receive.
+    /// The data of a write are kept only until the session's next event or receive.
     #[error("the data of the write are gone: it was executed too late")]
     PayloadGone,
     /// The request is not outstanding.
@@ -151,7 +151,7 @@ fn block_status(request: &NbdRequest, slots: &mut Slots, store: &mut dyn Store) 
     while done_bytes < request.len_bytes {
         let rest = request.len_bytes - done_bytes;
         let extent = store.extent(request.offset_bytes + u64::from(done_bytes), rest.into())?;
-        // Not more than was asked for, which has 32 bits.
+        // At most the requested length, which has 32 bits.
         let len_bytes = extent.len_bytes.min(rest.into()) as u32;
         let state = if extent.allocated { 0 } else { allocation_state::HOLE | allocation_state::ZERO };
         match &mut last {

@@ -13,7 +13,7 @@ use super::wire::{PAYLOAD_BYTES_DEFAULT, STRING_BYTES_MAX, UNFRAGMENTED_BYTES_MI
 pub struct Export {
     /// The name that a client requests; the empty name is the first export.
     pub name: String,
-    /// For people; may be empty.
+    /// Description for people; may be empty.
     pub description: String,
     /// Size in bytes, a multiple of `block_bytes_min`.
     pub size_bytes: u64,
@@ -56,7 +56,7 @@ impl Export {
         }
     }
 
-    /// The transmission flags; `SEND_DF` goes only with structured replies.
+    /// The transmission flags; `SEND_DF` is sent only with structured replies.
     pub(crate) fn transmission_flags(&self, structured: bool) -> u16 {
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_CACHE;
         for (set, bits) in [
@@ -107,7 +107,7 @@ impl Export {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("export {name:?}: {kind}")]
 pub struct ExportError {
-    /// Its name, or as much of it as tells it.
+    /// The export's name, possibly shortened.
     pub name: String,
     /// The problem.
     pub kind: ExportErrorKind,
@@ -117,10 +117,10 @@ pub struct ExportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportErrorKind {
-    /// No export at all.
+    /// There is no export.
     #[error("expected at least one export")]
     None,
-    /// More exports than a client can be told of.
+    /// There are more exports than a client can list.
     #[error("expected at most {EXPORT_COUNT_MAX} exports")]
     TooMany,
     /// Two of one name.
@@ -156,7 +156,7 @@ pub enum Tls {
     Off,
     /// Clients choose.
     Allowed(Arc<rustls::ServerConfig>),
-    /// Nothing is told or served before TLS.
+    /// Only TLS is accepted; no export is listed or served before.
     Required(Arc<rustls::ServerConfig>),
 }
 

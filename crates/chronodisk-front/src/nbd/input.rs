@@ -14,7 +14,7 @@ use crate::memory::{Claim, MemoryLimit};
 pub(crate) struct ReceiveBuffer {
     bytes: Vec<u8>,
     filled: Range<usize>,
-    /// The last receive left no room: the client sends more at once than there was.
+    /// The last receive filled the room: the client sends more at once.
     was_full: bool,
     /// Covers the buffer, and the message that was admitted.
     claim: Claim,
@@ -53,7 +53,7 @@ impl ReceiveBuffer {
         &self.bytes[self.filled.clone()]
     }
 
-    /// Whether memory for a message of so many bytes may be had; it is claimed then.
+    /// Claims memory for a message of this size. Returns false at the limit.
     pub fn admit(&mut self, message_bytes: usize) -> bool {
         message_bytes <= RECEIVE_BYTES_BASE || self.claim.try_grow_to(message_bytes as u64)
     }
@@ -73,7 +73,7 @@ impl ReceiveBuffer {
             self.filled = 0..have;
             let base = if more { self.bytes.len() * 2 } else { RECEIVE_BYTES_MIN };
             if more || self.bytes.len() - have < missing {
-                // At most double the received bytes, so that a claimed length alone takes no memory.
+                // At most twice the received bytes, so that a claimed length alone allocates no memory.
                 let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(base);
                 self.grow(wanted);
             }
@@ -123,7 +123,7 @@ impl ReceiveBuffer {
         &self.bytes[place]
     }
 
-    /// Takes bytes that were consumed out, with the buffer if they are most of it, so that they are not copied.
+    /// Detaches consumed bytes, with the buffer if they are most of it, so that they need not be copied.
     pub fn detach(&mut self, place: Range<usize>) -> Detached {
         let rest = self.filled.len();
         if place.len() < DETACHED_BYTES_MIN || rest > RECEIVE_BYTES_BASE {
@@ -141,7 +141,7 @@ impl ReceiveBuffer {
         Detached { bytes, place, _claim: claim }
     }
 
-    /// Gives memory back, unless more is in it than a small buffer holds. Places that were consumed hold no longer.
+    /// Frees memory, unless it holds more than a small buffer can. Places of consumed bytes become invalid.
     pub fn release(&mut self) {
         if self.filled.len() > RECEIVE_BYTES_MIN {
             return;
@@ -163,7 +163,7 @@ impl ReceiveBuffer {
 mod tests {
     use super::*;
 
-    /// Puts bytes in as a socket would, at most so many at once.
+    /// Appends bytes as a socket would, at most a part at once.
     fn put(buffer: &mut ReceiveBuffer, message_bytes: usize, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -1,7 +1,7 @@
-//! The client's side of the protocol, as much of it as tests and fuzzers need, without a socket.
+//! The client's side of the protocol for tests and fuzzers, without a socket.
 //!
-//! [`MockClient`] encodes options and requests, also wrong ones, and hands them to a session;
-//! [`Reply::decode`] takes the answers apart and accepts nothing that the protocol does not.
+//! [`MockClient`] encodes options and requests, including invalid ones, and passes them to a session. [`Reply::decode`]
+//! decodes the answers and accepts only valid ones.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -17,17 +17,17 @@ use super::wire::{
 };
 use super::{Event, NbdRequest, NbdSession, ServerOffer};
 
-/// A client whose every byte the test chooses, the session that serves it, and its store.
+/// A mock client whose bytes are chosen by the test, the session that serves it, and its store.
 pub struct MockClient {
     /// The session.
     pub session: NbdSession,
     /// The bytes of the device.
     pub store: Box<dyn Store>,
-    /// Requests that were told and not completed, in the order told.
+    /// Reported requests that are not completed, in order.
     pub outstanding: Vec<NbdRequest>,
     /// Events other than requests.
     pub events: Vec<Event>,
-    /// Output of the session that was not taken.
+    /// Output of the session that was not processed yet.
     pub said: Vec<u8>,
     /// Bytes handed over at once.
     pub piece_bytes: usize,
@@ -60,8 +60,8 @@ impl MockClient {
         client
     }
 
-    /// Hands bytes to the session, each request executed as it is told; stops where the session
-    /// wants no more, and returns how many it took.
+    /// Passes bytes to the session, and executes each reported request at once. Stops when the session accepts no more,
+    /// and returns the number of accepted bytes.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         self.take_events();
@@ -130,7 +130,7 @@ impl MockClient {
     }
 }
 
-/// The client's flags: everything that there is.
+/// The client's flags: all known ones.
 #[must_use]
 pub fn client_flags() -> [u8; 4] {
     (client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES).to_be_bytes()
@@ -177,7 +177,7 @@ pub struct RequestBytes<'a> {
     pub flags: u16,
     /// A number of [`command`].
     pub command: u16,
-    /// Comes back in the reply.
+    /// Value that the reply repeats.
     pub cookie: u64,
     /// First byte.
     pub offset_bytes: u64,
@@ -212,7 +212,7 @@ impl RequestBytes<'_> {
 pub enum Reply {
     /// A simple reply.
     Simple {
-        /// Of the request.
+        /// Cookie of the request.
         cookie: u64,
         /// Zero for success.
         error: u32,
@@ -221,11 +221,11 @@ pub enum Reply {
     },
     /// A chunk of a structured reply.
     Chunk {
-        /// Of the request.
+        /// Cookie of the request.
         cookie: u64,
-        /// Whether it is the last one.
+        /// Whether it is the last chunk.
         done: bool,
-        /// Its content.
+        /// Content of the chunk.
         content: Content,
     },
 }
@@ -233,7 +233,7 @@ pub enum Reply {
 /// Content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing.
+    /// No content.
     None,
     /// Bytes from an offset on.
     Data {
@@ -253,7 +253,7 @@ pub enum Content {
     Extents(Vec<(u32, u32)>),
     /// A failure, and where.
     Error {
-        /// Not zero.
+        /// Error number, never zero.
         error: u32,
         /// First byte that failed.
         offset_bytes: Option<u64>,
@@ -274,7 +274,7 @@ impl Reply {
     /// `read_bytes` gives for their cookie.
     ///
     /// # Errors
-    /// A violation of the protocol.
+    /// If the reply violates the protocol.
     pub fn decode(bytes: &[u8], read_bytes: &BTreeMap<u64, usize>) -> Result<Option<(Reply, usize)>, String> {
         let mut fields = Fields(bytes);
         let reply = match fields.u32() {
@@ -360,12 +360,12 @@ pub struct OptionReply {
     pub option: u32,
     /// A number of [`option_reply`](super::wire::option_reply).
     pub kind: u32,
-    /// Its data.
+    /// Data of the option reply.
     pub data: Vec<u8>,
 }
 
 impl OptionReply {
-    /// Takes option replies off `bytes` until something else comes; returns that, too.
+    /// Takes option replies off `bytes` until other bytes come; returns these, too.
     #[must_use]
     pub fn decode_all(bytes: &[u8]) -> (Vec<OptionReply>, &[u8]) {
         let mut replies = Vec::new();

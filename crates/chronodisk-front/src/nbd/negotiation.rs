@@ -33,13 +33,13 @@ pub(crate) enum Step {
     StartTls,
     /// Transmission on an export.
     Begin { export: usize },
-    /// No more.
+    /// The negotiation and the connection end.
     End(Reason),
 }
 
 /// Most options before transmission.
 pub(crate) const OPTION_COUNT_MAX: u32 = 64;
-/// Longest data of an option that are looked at; it fits the longest name and some queries.
+/// Longest data of an option that are parsed; enough for the longest name and some queries.
 pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
 
 /// The server's first words.
@@ -83,7 +83,7 @@ impl Negotiation {
         if self.option_count >= OPTION_COUNT_MAX {
             return Err(Violation::TooManyOptions.into());
         }
-        // Other options came with the fixed newstyle, and so did replies to them.
+        // The fixed newstyle introduced other options, and replies to them.
         if !self.fixed_newstyle && option != option::EXPORT_NAME {
             return Err(Violation::NotFixedNewstyle.into());
         }
@@ -93,7 +93,7 @@ impl Negotiation {
         Ok(())
     }
 
-    /// One more option was there.
+    /// Counts an option.
     pub fn count_option(&mut self) {
         self.option_count += 1;
     }
@@ -172,7 +172,7 @@ impl Negotiation {
         let flags = export.transmission_flags(self.structured);
         answer
             .send(reply::INFO, &[&info::EXPORT.to_be_bytes(), &export.size_bytes.to_be_bytes(), &flags.to_be_bytes()]);
-        // Told to everyone: requests that do not keep to the smallest block will fail.
+        // Sent to every client, because unaligned requests will fail.
         answer.send(reply::INFO, &[&info::BLOCK_SIZE.to_be_bytes(), &block_sizes(export)]);
         if wants(info::NAME) {
             answer.send(reply::INFO, &[&info::NAME.to_be_bytes(), export.name.as_bytes()]);
@@ -252,7 +252,7 @@ struct Query {
 }
 
 impl Query {
-    /// For `NBD_OPT_LIST_META_CONTEXT`, where no query stands for all.
+    /// Whether the queries include the allocation. For `NBD_OPT_LIST_META_CONTEXT`, an empty list means all contexts.
     fn asks_for_allocation(self) -> bool {
         !self.any || self.names_allocation || self.names_base
     }
@@ -264,7 +264,7 @@ fn parse_queries(data: &[u8]) -> Option<(&[u8], Query)> {
     let name = fields.string().filter(|name| name.len() <= STRING_BYTES_MAX)?;
     let count = fields.u32()?;
     let mut query = Query { any: count > 0, ..Query::default() };
-    // Each takes at least four bytes, so the data's bounded length bounds the loop.
+    // Each query takes at least four bytes, so the data's limited length bounds the loop.
     for _ in 0..count {
         let text = fields.string().filter(|text| text.len() <= STRING_BYTES_MAX)?;
         query.names_allocation |= text == BASE_ALLOCATION.as_bytes();
@@ -295,7 +295,7 @@ impl Answer<'_> {
     }
 }
 
-/// Refuses an option whose data were too long to look at.
+/// Refuses an option whose data are too long to be parsed.
 pub(crate) fn refuse_too_big(output: &mut Output, option: u32) {
     send_reply(output, option, reply::ERR_TOO_BIG, &[b"too much data"]);
 }

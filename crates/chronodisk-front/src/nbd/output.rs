@@ -51,7 +51,7 @@ impl Output {
         self.heads.len() - self.heads_sent
     }
 
-    /// Points `slices` to the next output, as far as they reach; returns the number used.
+    /// Points `slices` to the next output, until they are used up; returns the number used.
     pub fn gather<'a>(&'a self, data: impl Fn(u32) -> &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
         let mut heads = &self.heads[self.heads_sent..];
         let mut count = 0;
@@ -78,7 +78,7 @@ impl Output {
         }
     }
 
-    /// Forgets the first bytes, and tells of slots whose data were the last of them.
+    /// Removes sent bytes, and reports slots whose last data were among them.
     pub fn sent(&mut self, bytes: usize, mut freed: impl FnMut(u32)) {
         let mut rest = bytes;
         while rest > 0 {

@@ -26,7 +26,7 @@ pub(crate) fn refusal(output: &mut Output, structured: bool, cookie: u64, refusa
     }
 }
 
-/// A failure at a place, which is told where the protocol has a field for it.
+/// Reports a failure, with its place if the reply has a field for it.
 pub(crate) fn failure(output: &mut Output, structured: bool, request: &NbdRequest, failure: Failure) {
     if structured && request.command.error_has_offset() {
         error(output, request.cookie, chunk::ERROR_OFFSET, failure.refusal, Some(failure.offset_bytes));
@@ -35,8 +35,8 @@ pub(crate) fn failure(output: &mut Output, structured: bool, request: &NbdReques
     }
 }
 
-/// Read data that nothing can interrupt any more: content chunks, the last of them final.
-/// Returns whether there are data, and not only holes.
+/// Replies to a read that can't fail any more: content chunks, the last of them final. Returns whether there are data,
+/// and not only holes.
 pub(crate) fn read(output: &mut Output, request: &NbdRequest, pieces: &[Piece]) -> bool {
     let slot = request.key.slot;
     let whole = [Piece { start: 0, len: request.len_bytes as usize, hole: false }];
@@ -48,7 +48,7 @@ pub(crate) fn read(output: &mut Output, request: &NbdRequest, pieces: &[Piece]) 
         if piece.hole {
             chunk_head(output, flags, chunk::OFFSET_HOLE, request.cookie, 8 + 4);
             output.head(&offset_bytes.to_be_bytes());
-            // At most the request's length.
+            // Fits, because it is at most the request's length.
             output.head(&(piece.len as u32).to_be_bytes());
         } else {
             chunk_head(output, flags, chunk::OFFSET_DATA, request.cookie, 8 + piece.len as u32);

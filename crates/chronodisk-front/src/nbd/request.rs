@@ -5,9 +5,9 @@ use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES};
 use super::export::Export;
 use super::wire::{Fields, NbdError, REQUEST_HEADER_BYTES, REQUEST_MAGIC, command, command_flag as flag};
 
-/// Names a request of one session for as long as it is outstanding.
+/// Key of an outstanding request in a session.
 ///
-/// A key that was completed is not met again for a long time: it counts its slot's uses.
+/// A key is not reused for a long time, because it contains a counter of its slot's uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
     pub(crate) slot: u32,
@@ -50,7 +50,7 @@ pub enum Command {
     Cache,
     /// The range reads as zeros afterwards.
     WriteZeroes,
-    /// Where the range takes space.
+    /// Queries which parts of the range are allocated.
     BlockStatus,
 }
 
@@ -68,7 +68,7 @@ impl Command {
         })
     }
 
-    /// Flags that go with the command; `NBD_CMD_FLAG_FUA` goes with every one.
+    /// Flags permitted with the command; `NBD_CMD_FLAG_FUA` is permitted with all.
     fn flags(self) -> u16 {
         flag::FUA
             | match self {
@@ -89,7 +89,7 @@ impl Command {
     }
 }
 
-/// A request whose range lies inside the export and keeps to its blocks.
+/// A request whose range lies inside the export and is aligned to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdRequest {
     /// Names it towards the session.
@@ -142,14 +142,14 @@ impl NbdRequest {
         })
     }
 
-    /// Whether data go along with it or with its reply.
+    /// Whether the request or its reply has data.
     #[must_use]
     pub fn moves_data(&self) -> bool {
         matches!(self.command, Command::Read | Command::Write)
     }
 }
 
-/// A request as it is on the wire.
+/// A request in its form on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub flags: u16,
@@ -160,7 +160,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `None` if it does not begin with the magic number.
+    /// Decodes a request; `None` if the magic number is wrong.
     pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u32()? != REQUEST_MAGIC {
@@ -253,11 +253,11 @@ pub(crate) struct Negotiated {
     pub allocation: bool,
 }
 
-/// How a request is refused.
+/// A refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub error: NbdError,
-    /// For people, where replies are structured.
+    /// Message for people, sent in structured replies.
     pub message: &'static str,
 }
 

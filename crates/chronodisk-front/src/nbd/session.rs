@@ -41,9 +41,9 @@ pub struct NbdSession {
     export: usize,
     negotiated: Negotiated,
     input: ReceiveBuffer,
-    /// Size of the message that begins at the front of the input, as far as it is known.
+    /// Size of the first message in the input, as far as it is known.
     message_bytes: usize,
-    /// Where the data of the latest write are.
+    /// Place of the latest write's data.
     payload: Option<(RequestKey, Range<usize>)>,
     skip: Option<Skip>,
     /// A request waits for room, or the client does not read its replies.
@@ -60,24 +60,24 @@ pub struct NbdSession {
     tls_error: Option<rustls::Error>,
 }
 
-/// Something that the client did.
+/// An event caused by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Negotiation is over; requests follow.
     Negotiated {
-        /// Index of the export among those offered.
+        /// Index of the export in the offer.
         export: usize,
         /// Whether the connection is encrypted.
         tls: bool,
     },
     /// A request arrived.
     Request(NbdRequest),
-    /// Nothing more arrives. Outstanding requests are still answered unless the protocol was violated. The connection
-    /// can be closed once [`NbdSession::is_finished`].
+    /// No further input follows. Outstanding requests are still answered unless the protocol was violated. The
+    /// connection can be closed once [`NbdSession::is_finished`].
     Closing(Reason),
 }
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -111,7 +111,7 @@ pub enum Violation {
     /// An option without its magic number.
     #[error("wrong magic number of an option")]
     OptionMagic,
-    /// An option that came with the fixed newstyle, from a client that does not speak it.
+    /// A client without fixed newstyle sent an option that requires it.
     #[error("an option other than NBD_OPT_EXPORT_NAME without fixed newstyle")]
     NotFixedNewstyle,
     /// Endless negotiation.
@@ -147,16 +147,16 @@ impl From<Violation> for Step {
     }
 }
 
-/// How a connection stands, for statistics.
+/// State of a connection, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionState {
-    /// Requests that were told and not completed.
+    /// Number of reported requests that are not completed.
     pub outstanding: usize,
-    /// Requests that were answered with an error before anybody was told of them.
+    /// Number of requests that were answered with an error before they were reported.
     pub refused_requests: u64,
     /// As [`NbdSession::wants_input`].
     pub wants_input: bool,
-    /// Whether a part of a message came whose rest is waited for.
+    /// Whether a message was received in part.
     pub is_midway: bool,
     /// Whether a request waits for memory that other sessions hold.
     pub waits_for_memory: bool,
@@ -169,7 +169,7 @@ enum Phase {
     ClientFlags,
     Options,
     Transmission,
-    /// No more is read.
+    /// No further input is read.
     Ended {
         /// Outstanding requests are not answered.
         hard: bool,
@@ -214,7 +214,7 @@ impl NbdSession {
         NbdSession::with_memory(offer, Arc::default())
     }
 
-    /// As [`new`](Self::new), with memory that it shares with other sessions.
+    /// As [`new`](Self::new), with a limit on memory shared by sessions.
     #[must_use]
     pub fn with_memory(offer: Arc<ServerOffer>, memory: Arc<MemoryLimit>) -> Self {
         let mut output = Output::default();
@@ -251,7 +251,7 @@ impl NbdSession {
         }
     }
 
-    /// So many bytes of [`receive_room`](Self::receive_room) were filled.
+    /// Notes that `len` bytes of [`receive_room`](Self::receive_room) were filled.
     pub fn received(&mut self, len: usize) {
         match &mut self.tls {
             Some(tls) => tls.received(len),
@@ -259,8 +259,7 @@ impl NbdSession {
         }
     }
 
-    /// The client will send no more: to be told once a receive gave nothing, when there is no
-    /// event that waits.
+    /// Notes the end of the client's input. Call it when a receive returned nothing and no event waits.
     pub fn input_ended(&mut self) {
         let mid_message = !self.input.filled().is_empty() || self.skip.is_some();
         self.end(Reason::InputEnded { mid_message });
@@ -310,7 +309,7 @@ impl NbdSession {
         (*owner == key).then(|| self.input.at(place.clone()))
     }
 
-    /// As [`payload`](Self::payload), and they stay for as long as they are wanted.
+    /// As [`payload`](Self::payload), but keeps the data until they are dropped.
     pub(crate) fn take_payload(&mut self, key: RequestKey) -> Option<Detached> {
         let (_, place) = self.payload.take_if(|(owner, _)| *owner == key)?;
         Some(self.input.detach(place))
@@ -322,13 +321,13 @@ impl NbdSession {
         if request.command == Command::Read { self.slots.lend(key) } else { None }
     }
 
-    /// Returns a lent buffer, with the length of its data if there are any.
+    /// Returns a lent buffer, with the length of its data if it has any.
     pub(crate) fn give_back(&mut self, key: RequestKey, buffer: Box<[u8]>, data_len: Option<usize>) {
         self.slots.give_back(key, buffer, data_len);
     }
 
-    /// Room for the data of a read, for a store of one's own; `None` for anything else. The
-    /// caller fills it before it completes the read.
+    /// Buffer for the data of a read, for callers with a store of their own; `None` for other requests. The caller
+    /// fills it before it completes the read.
     pub fn read_data_mut(&mut self, key: RequestKey) -> Option<&mut [u8]> {
         let (request, _) = self.slots.get_mut(key)?;
         if request.command != Command::Read {
@@ -356,7 +355,7 @@ impl NbdSession {
         match &executed {
             Ok(()) => {}
             Err(ExecuteError::Store(StoreError::WouldWait)) => {
-                // The pieces of a read may be others when it is done.
+                // The pieces of a read may have changed by its end.
                 if let Some((_, slot)) = self.slots.get_mut(key) {
                     slot.pieces.clear();
                 }
@@ -402,7 +401,7 @@ impl NbdSession {
         self.shutting_down = true;
     }
 
-    /// Whether there is something to send.
+    /// Whether output is waiting to be sent.
     #[must_use]
     pub fn has_output(&self) -> bool {
         match &self.tls {
@@ -411,8 +410,8 @@ impl NbdSession {
         }
     }
 
-    /// Points `slices` to the next output, as far as they reach; returns the number used. Replies come in the order of
-    /// [`complete`](Self::complete).
+    /// Points `slices` to the next output, until they are used up; returns the number used. Replies come in the order
+    /// of [`complete`](Self::complete).
     pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         let answered = self.has_answered();
         let NbdSession { output, slots, tls, .. } = self;
@@ -437,7 +436,7 @@ impl NbdSession {
         }
     }
 
-    /// Whether everything was said: the connection can be closed.
+    /// Whether all output was sent, so that the connection can be closed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.has_answered() && !self.has_output()
@@ -455,7 +454,7 @@ impl NbdSession {
         self.tls_error.as_ref()
     }
 
-    /// How the connection stands.
+    /// State of the connection.
     #[must_use]
     pub fn state(&self) -> SessionState {
         SessionState {
@@ -468,7 +467,7 @@ impl NbdSession {
         }
     }
 
-    /// Gives memory back that waits for reuse: for connections on which nothing happens.
+    /// Frees memory kept for reuse; for idle connections.
     pub fn release_idle_memory(&mut self) {
         self.payload = None;
         // Keeps the room claimed for a message that has begun.
@@ -485,7 +484,7 @@ impl NbdSession {
         matches!(self.phase, Phase::Ended { .. })
     }
 
-    /// Whether no reply will be added to the output any more.
+    /// Whether no further reply will be added to the output.
     fn has_answered(&self) -> bool {
         match self.phase {
             Phase::Ended { hard: true } => true,
@@ -549,7 +548,7 @@ impl NbdSession {
     fn skip(&mut self, mut skip: Skip) -> Look {
         let len = self.input.filled().len().min(skip.left_bytes as usize);
         self.input.consume(len);
-        // No more than was left.
+        // At most the rest.
         skip.left_bytes -= len as u32;
         if skip.left_bytes > 0 {
             self.skip = Some(skip);
@@ -628,7 +627,7 @@ impl NbdSession {
         let payload_bytes = header.payload_bytes() as usize;
         let message_bytes = REQUEST_HEADER_BYTES + payload_bytes;
         if filled.len() < message_bytes {
-            // Memory for all of it, or none: halves would wait for each other.
+            // Claim memory for the whole message or none: two partly received messages could wait for each other.
             return match self.input.admit(message_bytes) {
                 true => Look::Incomplete { message_bytes },
                 false => self.wait_for_memory(),
@@ -680,7 +679,7 @@ impl NbdSession {
         Look::Again
     }
 
-    /// Everything from here on is encrypted, including bytes that the client has already sent.
+    /// Encrypts everything from here on, including bytes that the client has already sent.
     fn start_tls(&mut self) {
         let config = self.offer.tls().config().expect("TLS was refused without it");
         match TlsTransport::new(config, &self.memory) {
@@ -694,7 +693,7 @@ impl NbdSession {
         }
     }
 
-    /// Decrypts received bytes; returns whether there is more to examine.
+    /// Decrypts received bytes; returns whether further input can be parsed.
     fn decrypt(&mut self) -> bool {
         let Some(tls) = &mut self.tls else { return false };
         match tls.decrypt(&mut self.input, self.message_bytes) {

@@ -1,4 +1,4 @@
-//! Requests that were told and whose reply was not sent.
+//! Reported requests until their replies are sent.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     generation: u32,
-    /// `None` once it was completed, or while the slot is free.
+    /// `None` after its completion, and while the slot is free.
     request: Option<NbdRequest>,
     /// The request's share of `in_use_bytes`.
     claimed_bytes: u64,
     buffer: Box<[u8]>,
-    /// Bytes of the buffer that are the reply's data; `None` as long as there are none.
+    /// Bytes of the buffer that hold the reply's data; `None` if it has none yet.
     pub data_len: Option<usize>,
-    /// The pieces of a read, if there is more than one piece of data.
+    /// The pieces of a read with several pieces of data.
     pub pieces: Vec<Piece>,
-    /// Why the request will fail.
+    /// Failure to be reported.
     pub failure: Option<Failure>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Piece {
     pub hole: bool,
 }
 
-/// How a request failed, and where if that is known.
+/// Failure of a request, with its place if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub refusal: Refusal,
@@ -57,7 +57,7 @@ impl Slot {
     }
 }
 
-/// Memory of a session that waits for reuse; more is given back at once.
+/// Most memory of a session kept for reuse; the rest is freed at once.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 impl Slots {
@@ -66,7 +66,7 @@ impl Slots {
         Slots { slots: Vec::new(), free: Vec::new(), outstanding: 0, in_use_bytes: 0, pool }
     }
 
-    /// Whether another request with so many bytes of read data may begin.
+    /// Whether another request with this amount of read data may begin.
     pub fn has_room(&self, data_bytes: u64) -> bool {
         let count = self.slots.len() - self.free.len();
         count < super::IN_FLIGHT_COUNT_MAX
@@ -81,8 +81,8 @@ impl Slots {
         }
     }
 
-    /// Keeps a request that has the [`next_key`](Self::next_key), with a buffer for so many bytes of data; false if
-    /// there is no memory for them.
+    /// Stores a request that has the [`next_key`](Self::next_key), with a buffer for its data. Returns false without
+    /// memory for the buffer.
     pub fn begin(&mut self, request: NbdRequest, data_bytes: u64) -> bool {
         let buffer = match data_bytes {
             0 => Box::default(),
@@ -107,13 +107,13 @@ impl Slots {
         true
     }
 
-    /// The request of a key and its slot, if it is outstanding.
+    /// The request with a key, and its slot; `None` if it is not outstanding.
     pub fn get_mut(&mut self, key: RequestKey) -> Option<(NbdRequest, &mut Slot)> {
         let slot = self.slots.get_mut(key.slot()).filter(|slot| slot.generation == key.generation)?;
         slot.request.map(|request| (request, slot))
     }
 
-    /// The buffer for `len` bytes of the reply's data, no more than the request began with; `None` while it is lent.
+    /// The buffer for `len` bytes of the reply's data, at most the request's size; `None` while it is lent.
     pub fn data_mut(&mut self, key: RequestKey, len: usize) -> Option<&mut [u8]> {
         let (_, slot) = self.get_mut(key)?;
         let data = slot.buffer.get_mut(..len)?;
@@ -124,12 +124,12 @@ impl Slots {
     /// The buffer itself, to be filled elsewhere and [given back](Self::give_back).
     pub fn lend(&mut self, key: RequestKey) -> Option<Box<[u8]>> {
         let (_, slot) = self.get_mut(key)?;
-        // It has no data if it is completed meanwhile.
+        // If it is completed while the buffer is lent, it has no data.
         slot.data_len = None;
         Some(std::mem::take(&mut slot.buffer))
     }
 
-    /// A buffer that was lent comes back with so many bytes of the reply's data, if there are any.
+    /// Returns a lent buffer, with the length of the reply's data if there are any.
     pub fn give_back(&mut self, key: RequestKey, buffer: Box<[u8]>, data_len: Option<usize>) {
         match self.get_mut(key) {
             Some((_, slot)) => (slot.buffer, slot.data_len) = (buffer, data_len),
@@ -170,12 +170,12 @@ impl Slots {
         &self.slots[index as usize].pieces
     }
 
-    /// Requests that were told and not completed.
+    /// Number of reported requests that are not completed.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Gives memory back that waits for reuse.
+    /// Frees memory kept for reuse.
     pub fn release(&mut self) {
         self.pool.release();
     }

@@ -26,7 +26,7 @@ use crate::memory::MemoryLimit;
 pub const CA_CERT_FILE: &str = "ca-cert.pem";
 /// Certificates that are trusted no longer; need not be there.
 pub const CA_CRL_FILE: &str = "ca-crl.pem";
-/// The server's certificate, and those between it and the authority.
+/// The server's certificate chain below the authority.
 pub const SERVER_CERT_FILE: &str = "server-cert.pem";
 /// The server's private key: PKCS #8, PKCS #1 or SEC 1.
 pub const SERVER_KEY_FILE: &str = "server-key.pem";
@@ -105,7 +105,7 @@ fn pem_of(path: &Path) -> Result<Vec<u8>, pem::Error> {
     })
 }
 
-/// Certificates or a key that can't be used.
+/// Unusable certificates or keys.
 #[derive(Debug)]
 pub struct TlsError {
     /// The file, or the directory where no single file is at fault.
@@ -120,7 +120,7 @@ pub struct TlsError {
 pub enum TlsErrorKind {
     /// The file can't be read, or has no item of its kind.
     Pem(pem::Error),
-    /// Its contents are refused.
+    /// TLS refuses the contents.
     Rejected(rustls::Error),
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct TlsTransport {
     outgoing: Vec<u8>,
     outgoing_sent: usize,
     close_notified: bool,
-    /// Only an alert goes out any more.
+    /// Only an alert is sent.
     failed: bool,
 }
 
@@ -183,7 +183,7 @@ impl TlsTransport {
     pub fn begin(&mut self, ahead: &[u8], output: &mut Output) {
         self.incoming.extend(ahead);
         while !output.is_empty() {
-            // There are no requests yet, and so no data.
+            // No request was received yet, so there are no data.
             let said = output.first(|_| &[]);
             self.outgoing.extend_from_slice(said);
             let len = said.len();
@@ -213,7 +213,7 @@ impl TlsTransport {
                     input.fill(len);
                     return Ok(true);
                 }
-                // Nothing there, or nothing more to come: then the socket ends, too.
+                // No bytes, or the end of the stream: the end of the socket follows.
                 Ok(_) | Err(_) => {}
             }
             let mut records = self.incoming.filled();
@@ -232,7 +232,7 @@ impl TlsTransport {
         }
     }
 
-    /// Encrypts pending output as far as there is room; after the last answer also the end.
+    /// Encrypts pending output until the buffer is full; after the last answer also the closing message.
     pub fn encrypt(&mut self, output: &mut Output, slots: &mut Slots, answered: bool) {
         while self.to_send().len() < OUTGOING_BYTES_MAX && !output.is_empty() && !self.failed {
             let plain = output.first(|slot| slots.data(slot));
@@ -256,7 +256,7 @@ impl TlsTransport {
         while self.connection.wants_write() && matches!(self.connection.write_tls(&mut self.outgoing), Ok(1..)) {}
     }
 
-    /// Gives memory back that waits for reuse.
+    /// Frees memory kept for reuse.
     pub fn release(&mut self) {
         self.incoming.release();
         if self.outgoing.is_empty() {
@@ -277,7 +277,7 @@ impl TlsTransport {
         }
     }
 
-    /// Whether there is something to send, now or when `output` was encrypted.
+    /// Whether output is waiting to be sent, or to be encrypted.
     pub fn has_output(&self, output: &Output, answered: bool) -> bool {
         let to_encrypt = !output.is_empty() || (answered && !self.close_notified);
         !self.to_send().is_empty() || self.connection.wants_write() || (to_encrypt && !self.failed)

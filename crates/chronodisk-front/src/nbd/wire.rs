@@ -32,7 +32,7 @@ pub const REQUEST_HEADER_BYTES: usize = 4 + 2 + 2 + 8 + 8 + 4;
 pub const SIMPLE_REPLY_BYTES: usize = 4 + 4 + 8;
 /// Head of a chunk of a structured reply: magic, flags, type, cookie, length of the payload.
 pub const CHUNK_HEADER_BYTES: usize = 4 + 2 + 2 + 8 + 4;
-/// Zeros that end an answer to `NBD_OPT_EXPORT_NAME` unless both sides said `NO_ZEROES`.
+/// Zeros at the end of an answer to `NBD_OPT_EXPORT_NAME`, unless both sides set `NO_ZEROES`.
 pub const EXPORT_NAME_ZEROES_BYTES: usize = 124;
 /// Longest string that the protocol knows. "Values", on strings.
 pub const STRING_BYTES_MAX: usize = 4096;
@@ -111,7 +111,7 @@ pub mod option {
 
 /// A server's replies to an option. "Option reply types".
 pub mod option_reply {
-    /// `NBD_REP_ACK`: done, nothing more to say.
+    /// `NBD_REP_ACK`: success, without further replies.
     pub const ACK: u32 = 1;
     /// `NBD_REP_SERVER`: an export's name.
     pub const SERVER: u32 = 2;
@@ -125,7 +125,7 @@ pub mod option_reply {
     pub const ERR_UNSUP: u32 = ERROR_BIT | 1;
     /// `NBD_REP_ERR_POLICY`: known, and not allowed here.
     pub const ERR_POLICY: u32 = ERROR_BIT | 2;
-    /// `NBD_REP_ERR_INVALID`: malformed, or at the wrong moment.
+    /// `NBD_REP_ERR_INVALID`: malformed, or sent at the wrong time.
     pub const ERR_INVALID: u32 = ERROR_BIT | 3;
     /// `NBD_REP_ERR_TLS_REQD`: TLS first.
     pub const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
@@ -214,7 +214,7 @@ pub mod allocation_state {
     pub const ZERO: u32 = 1 << 1;
 }
 
-/// How a request failed. "Error values".
+/// Error number of a failed request. "Error values".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum NbdError {
@@ -271,7 +271,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string whose length stands before it in 32 bits.
+    /// A string preceded by its length in 32 bits.
     pub fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.take(usize::try_from(len).ok()?)

@@ -43,7 +43,7 @@ pub(super) trait Protocol: Send + Sized + 'static {
         Err(NotMoved::Failed("the protocol moves no bytes".to_owned()))
     }
 
-    /// Lends a request's data, or the room for them, to a helper. Not called for requests whose bytes have moved.
+    /// Lends a request's data, or the buffer for them, to a helper. Not called for requests whose bytes have moved.
     fn lend(&mut self, _slot: u32) -> Lent<Self::Payload> {
         Lent::Nothing
     }
@@ -60,11 +60,11 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// Sends pending output until the socket is full.
     fn flush(&mut self, io: Io<'_>);
 
-    /// Receives available input after a descriptor became ready; `listening` tells whether input was awaited. Returns
-    /// the received instant, or `None` if the connection ends.
+    /// Receives available input after a descriptor became ready. `listening` is true if input was awaited. Returns the
+    /// received instant, or `None` if the connection ends.
     fn receive(&mut self, io: Io<'_>, listening: bool) -> Option<Nanos>;
 
-    /// Returns the events to wait for; `None` if the connection ends. `moving` tells whether helpers have some of its
+    /// Returns the events to wait for; `None` if the connection ends. `moving` is true while helpers use some of its
     /// data.
     fn plan(&mut self, io: Io<'_>, moving: bool) -> Option<Wants>;
 

@@ -8,7 +8,7 @@ pub(super) struct Core {
     pub clock: RealClock,
     /// The connection whose thread waits for the next completion.
     pacer: Option<u32>,
-    /// When the pacer looks again at the latest; zero while it is awake.
+    /// Instant at which the pacer wakes at the latest; zero while it is awake.
     pacer_sleeps_until: Nanos,
 }
 
@@ -37,8 +37,8 @@ impl Core {
         mine
     }
 
-    /// The pacer goes to sleep until then. Returns false if it must not, because another thread became pacer or a
-    /// nearer completion came.
+    /// Registers that the pacer sleeps until then. Returns false if it must not, because another thread became pacer or
+    /// a nearer completion came.
     pub fn pacer_sleeps(&mut self, connection: u32, until: Nanos) -> bool {
         let overslept = self.clock.wake_at().is_some_and(|wake_at| wake_at < until);
         let mine = self.pacer == Some(connection) && !overslept;
@@ -48,7 +48,7 @@ impl Core {
         mine
     }
 
-    /// This connection's thread stops being the pacer. Returns true if another must become it, and none is.
+    /// Ends this connection's role as the pacer. Returns true if another thread must become the pacer.
     pub fn resign(&mut self, connection: u32) -> bool {
         if self.pacer == Some(connection) {
             self.pacer = None;

@@ -187,7 +187,7 @@ impl Protocol for FuseConnection {
 
     fn receive(&mut self, io: Io<'_>, listening: bool) -> Option<Nanos> {
         if !listening {
-            // Nothing was waited for, so it is an error: the kernel has ended the connection.
+            // The call did not block, so this is an error: the kernel has ended the connection.
             self.broken = true;
             return None;
         }
@@ -237,7 +237,7 @@ impl FuseConnection {
             return None;
         }
         match rustix::io::read(&link.socket, self.session.receive_room()) {
-            // A socket at whose other end a test plays the kernel was closed.
+            // A test plays the kernel with a socket, which was closed.
             Ok(0) => {
                 (self.readable, self.broken) = (false, true);
                 None
@@ -248,7 +248,7 @@ impl FuseConnection {
                 self.session.received(len);
                 self.session.next_event()
             }
-            // Its issuer was killed between the announcement and the read.
+            // The issuer was killed between the announcement and the read.
             Err(Errno::NOENT | Errno::INTR) => None,
             Err(Errno::AGAIN) => {
                 self.readable = false;

@@ -34,13 +34,13 @@ struct Queue {
 const STACK_BYTES: usize = 128 << 10;
 
 impl Helpers {
-    /// At most so many; as many requests can be at the host's disk at once.
+    /// A pool of at most this many helpers, which also limits the requests at the host's disk.
     pub fn new(count_max: usize) -> Self {
         Helpers { shared: Arc::default(), threads: Mutex::new(Vec::new()), count_max }
     }
 
-    /// Has a job done soon. `way` makes a further thread's way to the store. The job comes back if
-    /// there is no thread at all, and none can be had.
+    /// Queues a job for a helper. `way` opens the store for a further helper. Returns the job if no helper exists and
+    /// none can be started.
     pub fn submit(
         &self,
         job: Job,
@@ -57,7 +57,7 @@ impl Helpers {
             }
         }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a further descriptor or thread the existing helpers do it.
+        // If no further helper can be started, the existing ones do the job.
         if threads.len() < self.count_max
             && let Ok(Some(store)) = way()
         {

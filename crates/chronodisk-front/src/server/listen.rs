@@ -88,7 +88,7 @@ fn percent_encoded(path: &Path) -> String {
     text
 }
 
-/// Why a server can't listen.
+/// Reason why a server can't listen.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {action}: {source}")]
 pub struct ListenError {
@@ -125,7 +125,7 @@ pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError
 /// Stack of a connection's thread: ten times the amount used.
 pub(super) const STACK_BYTES: usize = 256 << 10;
 
-/// Accepts connections and gives each a thread, until the server stops and all threads have ended.
+/// Accepts connections and starts a thread for each, until the server stops and all threads have ended.
 pub(super) fn accept<F>(shared: &Arc<Shared>, listener: &Listener, serve: F)
 where
     F: Fn(&Arc<Shared>, u32, Socket, Place) + Send + Sync + Clone,

@@ -75,7 +75,7 @@ pub struct Server {
     paths: Vec<PathBuf>,
 }
 
-/// How a device is served.
+/// Options for serving a device.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
     /// Overrides for the arrival skew and the completion lead.
@@ -88,8 +88,8 @@ pub struct ServerOptions {
     /// Most connections at a time, in all and of one address. Further ones are closed at once, unless one that is idle
     /// makes room.
     pub connections: Share,
-    /// How long a client has for negotiation; one that takes longer is disconnected. While clients wait for memory, one
-    /// that holds some and neither sends the rest of its request nor takes its replies is disconnected after this time.
+    /// Time for a client's negotiation; a slower client is disconnected. While clients wait for memory, a client that
+    /// holds some and neither sends the rest of its request nor takes its replies is disconnected after this time.
     pub handshake_max: Nanos,
     /// Memory that NBD clients' requests may fill together; further requests wait in the sockets.
     pub client_bytes_max: u64,
@@ -118,19 +118,19 @@ pub struct ServerStatistics {
     pub engine: EngineStatistics,
     /// Estimates and counters of the host's clock.
     pub clock: RealStatistics,
-    /// How the threads spent their time.
+    /// Statistics about the threads' time.
     pub pace: PaceStatistics,
     /// Whether some thread was a real-time thread.
     pub realtime: bool,
     /// Connections accepted.
     pub connections: u64,
-    /// Connections that were refused because there were too many.
+    /// Connections refused because of the limit on their number.
     pub connections_refused: u64,
     /// Idle connections that made room for others.
     pub connections_evicted: u64,
     /// Connections that ended because the client took too long for negotiation.
     pub handshakes_given_up: u64,
-    /// Connections that ended because the client held memory for which others waited, and did nothing.
+    /// Connections ended because the client held memory for which others waited, without progress.
     pub stalled: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
@@ -142,11 +142,11 @@ pub struct ServerStatistics {
     pub store_errors: u64,
     /// The first of these errors.
     pub first_store_error: Option<String>,
-    /// Completions whose client was gone.
+    /// Completions of clients that had disconnected.
     pub dropped_completions: u64,
     /// Panics: defects of this program. Each ended one connection.
     pub panics: u64,
-    /// Where the first of them was, and its message.
+    /// Place and message of the first panic.
     pub first_panic: Option<String>,
 }
 
@@ -155,11 +155,11 @@ pub struct ServerStatistics {
 pub struct ServerOutcome {
     /// The requests in order of arrival, unless a [`Recorder`] got them.
     pub records: Vec<RequestRecord>,
-    /// The instant of the end, to which the model was brought.
+    /// Instant of the end, to which the model was run.
     pub end: Nanos,
     /// Counters.
     pub statistics: ServerStatistics,
-    /// Why the store could not be closed: bytes that clients wrote may be lost.
+    /// Reason why the store could not be closed: bytes that clients wrote may be lost.
     pub close_error: Option<String>,
     /// Bytes that the store kept, if it could tell.
     pub store_bytes: Option<u64>,
@@ -170,7 +170,7 @@ pub struct ServerOutcome {
 }
 
 impl Server {
-    /// Serves device `device` of `engine` with the bytes of `store`, to NBD clients as `offer` says.
+    /// Serves device `device` of `engine` with the bytes of `store` to NBD clients, with the exports in `offer`.
     ///
     /// # Errors
     /// If the host refuses a descriptor or a thread.
@@ -185,9 +185,9 @@ impl Server {
         Server::build(engine, device, store, offer, host, options, None)
     }
 
-    /// Serves a real device, which `store` is a way to, to NBD clients as `offer` says. `model`
-    /// sees the same arrivals beside it; its capacity is not below the device's that is offered.
-    /// At most [`helpers_max`](ServerOptions::helpers_max) requests are at the device at once.
+    /// Serves a real device, opened as `store`, to NBD clients, with the exports in `offer`. `model` gets the same
+    /// arrivals; its capacity must not be below the offered one. At most [`helpers_max`](ServerOptions::helpers_max)
+    /// requests are at the device at once.
     ///
     /// # Errors
     /// If the host refuses a descriptor or a thread.
@@ -249,8 +249,8 @@ impl Server {
         })
     }
 
-    /// Hands the requests to `recorder` as they are finished, from a thread of its own, instead of
-    /// keeping them to the end: memory does not grow with their number any more.
+    /// Passes finished requests to `recorder`, from a thread of its own, instead of keeping them to the end. Memory
+    /// then does not grow with their number.
     ///
     /// # Errors
     /// If the host refuses a thread.
@@ -262,8 +262,7 @@ impl Server {
         Ok(())
     }
 
-    /// Begins to accept NBD clients there. Returns the address under which they reach it, which
-    /// has the port that the host chose if none was asked for.
+    /// Begins to accept NBD clients at an address. Returns the address with the port that the host chose.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -284,14 +283,13 @@ impl Server {
         Ok(bound)
     }
 
-    /// Begins to accept guests there that reach the device, described by `config`, as
-    /// vhost-user-blk.
+    /// Begins to accept guests at an address, with the device as vhost-user-blk, described by `config`.
     ///
     /// # Errors
     /// [`ListenError`].
     ///
     /// # Panics
-    /// If the address is not in the file system.
+    /// If the address is not a Unix domain socket.
     pub fn listen_vhost_user(&mut self, address: &Address, config: BlkConfig) -> Result<(), ListenError> {
         let Address::Unix(path) = address else { panic!("vhost-user passes descriptors, which TCP can't") };
         let (listener, _) = listen::bind(address)?;
@@ -409,7 +407,7 @@ impl Shared {
         closed.unwrap_or_else(|| Closed { error: Some("its code panicked".to_owned()), ..Closed::default() })
     }
 
-    /// Takes the model's statistics and the rest of the log, which `recorder` gets if there is one.
+    /// Takes the model's statistics and the rest of the log, which goes to `recorder` if there is one.
     fn end_model(
         &self,
         now: Nanos,
@@ -457,25 +455,25 @@ struct Shared {
     helpers: Helpers,
     client_memory: Arc<MemoryLimit>,
     shadowing: Option<Shadowing>,
-    /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
-    /// The pacer looks here while it spins.
+    /// Instant at which the next completion must leave, in nanoseconds; all ones if no request is outstanding. The
+    /// pacer reads it while it spins.
     wake_at: AtomicU64,
     peers: InheritingMutex<BTreeMap<u32, Arc<dyn Peer>>>,
     next_connection: AtomicU32,
     connections: Arc<Connections>,
     connection_count: AtomicUsize,
-    /// Time that was skipped, and whether it is being skipped.
+    /// Skipped time, and whether waits are being skipped.
     skipping: Skipping,
-    /// This host's kernel has the device.
+    /// Whether this host's kernel has attached the device.
     attached: AtomicBool,
-    /// Without it threads sleep as if no processor was ever idle.
+    /// If absent, threads sleep as if no processor was ever idle.
     idle_processors: Option<IdleProcessors>,
     stopping: AtomicBool,
     stop: OwnedFd,
     rehearsal: Rehearsal,
     /// CPUs of the process, unless one of its threads is bound.
     cpus: Vec<usize>,
-    /// Without it wake-ups are slower, and nothing else is different.
+    /// If absent, wake-ups are slower, without any other effect.
     keep_awake: OnceLock<Option<KeepAwake>>,
     /// Whether a thread may look for a request for a while: only where its client has another CPU.
     may_linger: bool,
@@ -503,8 +501,8 @@ struct Totals {
     first_panic: Option<String>,
 }
 
-/// Helpers where all share the one way to the store: its bytes are in memory, so nothing is waited for but its lock,
-/// and more of them would only take CPUs from clients on this host.
+/// Number of helpers that share the single access to a store in memory. They wait only for its lock, and more of them
+/// would only take CPUs from clients on this host.
 const COPIERS: usize = 1;
 
 impl Shared {
@@ -542,7 +540,7 @@ impl Shared {
         totals.first_violation.get_or_insert_with(|| reason.to_string());
     }
 
-    /// When the next completion must leave; [`Nanos::MAX`] if nothing is outstanding.
+    /// Instant at which the next completion must leave; [`Nanos::MAX`] if no request is outstanding.
     fn wake_at(&self) -> Nanos {
         Nanos::from_nanos(self.wake_at.load(Ordering::Acquire))
     }
@@ -557,7 +555,7 @@ impl Shared {
         self.attached.load(Ordering::Relaxed)
     }
 
-    /// Whether, besides the calling thread's, some processor has nothing to run.
+    /// Whether a processor other than the calling thread's is idle.
     fn has_idle_processor(&self) -> bool {
         self.idle_processors.as_ref().is_some_and(IdleProcessors::has_another)
     }

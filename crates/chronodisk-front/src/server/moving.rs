@@ -122,7 +122,7 @@ impl<P: Protocol> State<P> {
 }
 
 impl<P: Protocol> Connection<P> {
-    /// Has a helper move a request's bytes; does it here if there is none.
+    /// Lets a helper move a request's bytes; moves them here if there is no helper.
     pub fn have_moved(self: &Arc<Self>, shared: &Arc<Shared>, slow: Slow<P::Payload>) {
         let (peer, owner) = (self.clone(), shared.clone());
         let job: Job = Box::new(move |store| {
@@ -143,7 +143,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Moves the bytes of a request whose completion the clock holds until then.
+    /// Moves the bytes of a request. The clock holds its completion until then.
     fn move_bytes(&self, shared: &Shared, mut slow: Slow<P::Payload>, store: &mut dyn Store) {
         let begun = shared.now();
         let moved = self.perform(shared, &mut slow, store);
@@ -156,7 +156,7 @@ impl<P: Protocol> Connection<P> {
             core.clock.store_done(shared.now(), shared.device, id, bytes);
             shared.set_wake_at(core.clock.wake_at());
         }
-        // Not before: a thread that sees nothing moving and nothing to wake for waits for its client alone.
+        // Only now: a thread that sees no moving bytes and no completion waits for its client alone.
         self.state().moving -= 1;
         // The completion may have to leave at once.
         raise(&self.link.event);

@@ -33,9 +33,9 @@ struct NbdConnection {
     keys: Vec<Option<RequestKey>>,
     unsent: Unsent,
     negotiated: bool,
-    /// When a client that has not negotiated is given up.
+    /// Instant at which a client that has not negotiated is disconnected.
     handshake_end: Nanos,
-    /// When a client that does not take its last replies is given up, once the server stops.
+    /// Instant at which a client that does not take its last replies is disconnected, once the server stops.
     farewell: Option<Nanos>,
     idleness: Idleness,
     /// The client does not read.
@@ -60,7 +60,7 @@ const SLICES: usize = 64;
 /// write.
 const RECEIVE_ALONE_BYTES: usize = 8 << 10;
 
-/// Serves a client until it is gone or the server stops.
+/// Serves a client until it disconnects or the server stops.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     connection: u32,
@@ -255,7 +255,7 @@ impl Protocol for NbdConnection {
         let mut socket = PollFlags::empty();
         socket.set(PollFlags::IN, self.session.wants_input());
         socket.set(PollFlags::OUT, self.stuck);
-        // A thread that only waits for its client is woken by nothing else: idle connections cost nothing.
+        // A thread that only waits for its client has no other wake-ups, so idle connections cost nothing.
         Some(Wants { socket, other: None, impatient: !self.negotiated || stopping || holds_memory })
     }
 
@@ -363,11 +363,11 @@ impl NbdConnection {
         }
     }
 
-    /// Gives memory back that is not needed now, at once if others wait for it.
+    /// Frees memory that is not needed now, at once if others wait for it.
     fn look_at_memory(&mut self, shared: &Shared, is_midway: bool) -> Held {
         let session = self.session.state();
         if session.waits_for_memory && !self.stuck {
-            // It is not for the client to go on.
+            // The client can't make progress, so this is not idleness.
             self.idleness.ended(shared.now());
         }
         if session.held_bytes <= KEPT_BYTES {
@@ -385,7 +385,7 @@ impl NbdConnection {
     }
 }
 
-/// Receives as soon as something is there, without sleeping; `None` if nothing came in time.
+/// Receives by polling, without sleeping; `None` if nothing came in time.
 fn look_alone(
     socket: &OwnedFd,
     lingering: &Lingering,
@@ -404,23 +404,23 @@ fn look_alone(
     }
 }
 
-/// Since when nothing came from a client, and nothing could be sent to it.
+/// Begin of the time without input from a client and without output that it accepted.
 struct Idleness {
     since: Nanos,
 }
 
 /// Resources held by a connection.
 enum Held {
-    /// Nothing that would be given back.
+    /// No memory that could be freed.
     Nothing,
     Memory,
-    /// Memory for which others wait, and for which its client does nothing.
+    /// Memory for which others wait, held by a client without progress.
     TooLong,
 }
 
-/// An idle connection keeps its buffers for so long: most clients come again before.
+/// Time for which an idle connection keeps its buffers; most clients send again before.
 const KEPT_IDLE: Nanos = Nanos::from_secs(1);
-/// Memory that a connection keeps however long it is idle.
+/// Memory that a connection keeps even when idle.
 const KEPT_BYTES: u64 = 4 << 10;
 
 impl Idleness {
@@ -455,7 +455,7 @@ impl Unsent {
         self.sent_bytes += bytes;
     }
 
-    /// Reports departures that were sent: all if `all`, otherwise those within the bytes sent, not counting heads.
+    /// Reports sent departures: all if `all`, otherwise those within the bytes sent, without heads.
     fn settle(&mut self, all: bool, now: Nanos, left: &mut Left) {
         while let Some((departure, end_bytes)) = self.departures.front()
             && (all || *end_bytes <= self.sent_bytes)

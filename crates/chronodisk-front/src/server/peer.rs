@@ -17,14 +17,14 @@ pub(super) trait Peer: Send + Sync {
     /// Wakes the connection's thread.
     fn nudge(&self);
 
-    /// Nothing more shall be received.
+    /// Ends the connection's input.
     fn end_input(&self);
 
-    /// The connection ends at once: its state can't be trusted.
+    /// Cuts the connection at once, because its state may be inconsistent.
     fn abandon(&self);
 }
 
-/// When completions must leave: now, or so soon that there was just the time to prepare them.
+/// Instant at which completions must leave: now, or so soon that they must be prepared.
 pub(super) struct Moment<'a> {
     pub shared: &'a Shared,
     pub pace: &'a mut Pace,
@@ -34,7 +34,7 @@ pub(super) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Waits for it if it is not there yet. Returns the instant at which sending begins.
+    /// Waits for the instant, if it is in the future. Returns the instant at which sending begins.
     pub fn wait(&mut self) -> Nanos {
         let mut now = self.shared.now();
         if now >= self.at {
@@ -70,8 +70,8 @@ impl<T> Guarded<T> {
         self.state.lock()
     }
 
-    /// Has `send` send the completions. If another thread than the connection's own calls it (`foreign` is then the
-    /// connection's event) and the state is locked, they are handed over: the connection's own thread looks for them
+    /// Sends completions with `send`. If another thread than the connection's own calls it (`foreign` is then the
+    /// connection's event) and the state is locked, they are handed over: the connection's own thread checks for them
     /// before it waits.
     pub fn deliver(
         &self,
@@ -86,7 +86,7 @@ impl<T> Guarded<T> {
         }
         self.handed_over.lock().extend(departures.iter().map(|departure| (*departure, moment.at)));
         raise(event);
-        // The lock's former holder may have looked just before, and now waits for another event.
+        // The lock's former holder may have checked just before, and now waits for another event.
         if let Some(mut state) = self.state.try_lock()
             && let Some((departures, at)) = self.take_handed_over()
         {
@@ -111,7 +111,7 @@ pub(super) struct Left {
     gap: Option<Gap>,
 }
 
-/// How some of the departures left.
+/// Departures that left with one call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     /// The departure after the last of them.
@@ -119,12 +119,12 @@ struct Call {
     begun: Nanos,
     /// [`Nanos::MAX`] if the client is gone.
     returned: Nanos,
-    /// One system call sent them and nothing else.
+    /// Whether a single system call sent exactly these.
     whole: bool,
 }
 
 impl Left {
-    /// They left with one system call and nothing else did.
+    /// Notes that these departures, and nothing else, left with one system call.
     pub fn sent(&mut self, departures: &[Departure], begun: Nanos, returned: Nanos) {
         self.push(departures, Call { end: 0, begun, returned, whole: true });
     }
@@ -144,12 +144,12 @@ impl Left {
         self.gap = gap.or(self.gap);
     }
 
-    /// When the last call returned, if some completions left since the clock was told.
+    /// Instant of the last call's return, if departures were sent that the clock does not know yet.
     pub fn last_returned(&self) -> Option<Nanos> {
         self.calls.last().map(|call| call.returned).filter(|returned| *returned < Nanos::MAX)
     }
 
-    /// Tells the clock.
+    /// Reports the departures to the clock.
     pub fn settle(&mut self, clock: &mut chronodisk_engine::RealClock) {
         if let Some(gap) = self.gap.take() {
             clock.note_gap(gap);
@@ -178,7 +178,7 @@ impl Left {
 
 /// Makes an event descriptor readable.
 pub(super) fn raise(event: &OwnedFd) {
-    // It fails only if it is readable already, a great many times over.
+    // It can fail only if the counter overflows, and then the event is readable already.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! An overflow store that is filled ahead of its use while it is being served.
+//! Fills an overflow store ahead of its use while it is being served.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl OverflowView {
     }
 }
 
-/// Pause when there is nothing to bring in: the run has to get on first.
+/// Pause if there is nothing to load yet.
 const PAUSE: Duration = Duration::from_micros(500);
 
 impl Preloaded {
@@ -49,13 +49,13 @@ impl Preloaded {
         let store = Arc::new(Mutex::new(store));
         let ended = Arc::new(AtomicBool::new(false));
         let (filled, stop) = (store.clone(), ended.clone());
-        // Without a thread everything is served all the same, only later.
+        // Without the thread, the store works as well, but data are loaded later.
         let filler =
             std::thread::Builder::new().name("preload".into()).spawn(move || fill(&filled, reader, &stop)).ok();
         Ok(Preloaded { store, ended, filler })
     }
 
-    /// A view that stays when this is given away.
+    /// A view that stays valid after this value is moved.
     #[must_use]
     pub fn view(&self) -> OverflowView {
         OverflowView(self.store.clone())
@@ -101,7 +101,7 @@ impl Drop for Preloaded {
     }
 }
 
-/// The same store for a thread that can wait: it reads the file without the store in its hand.
+/// Access to the same store for a thread that may block: it reads the file without the store's lock.
 struct SecondWay {
     store: Arc<Mutex<OverflowStore>>,
     file: FileStore,
@@ -127,8 +127,8 @@ impl SecondWay {
     }
 }
 
-/// Attempts at a write that needs the rest of a page, until it is done under the store's lock: its page may be evicted
-/// before its turn comes.
+/// Attempts at a write that needs the rest of a page, before it is done under the store's lock: the page may be evicted
+/// again before each attempt.
 const ATTEMPTS: usize = 4;
 
 impl Store for SecondWay {

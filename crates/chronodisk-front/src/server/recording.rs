@@ -10,10 +10,9 @@ use chronodisk_sim::RequestRecord;
 
 use super::Shared;
 
-/// Gets a server's requests, each once and in order of arrival, as soon as nothing more will
-/// become known of it and of those before it.
+/// Receives a server's requests, each once and in order of arrival, as soon as they and all earlier ones are final.
 pub trait Recorder: Send {
-    /// The next ones. Serving goes on meanwhile.
+    /// Records the next requests, while the server continues.
     fn record(&mut self, records: &[RequestRecord]);
 }
 
@@ -23,7 +22,7 @@ pub(super) struct Recording {
     thread: Option<JoinHandle<Option<Box<dyn Recorder>>>>,
 }
 
-/// Pause between two looks at the log: a hundredth of the delay that a person or a scraper notices, and 4,000 requests
+/// Pause between two checks of the log: a hundredth of the delay that a person or a scraper notices, and 4,000 requests
 /// of the fastest device.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Records copied at once under the clock's lock. That takes about a microsecond, which may delay a completion.
@@ -41,7 +40,7 @@ impl Recording {
                     if records.is_empty() {
                         break;
                     }
-                    // Without a recorder they are dropped: memory must not grow with them.
+                    // Without a recorder the requests are dropped, because memory must not grow with them.
                     if let Some(mut current) = recorder.take() {
                         let record = || {
                             current.record(&records);
@@ -57,7 +56,7 @@ impl Recording {
         Ok(Recording { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Ends it; the caller takes the rest of the log. `None` if the recorder panicked.
+    /// Stops the thread; the caller takes the rest of the log. `None` if the recorder panicked.
     pub fn stop(mut self) -> Option<Box<dyn Recorder>> {
         self.stop.take();
         self.thread.take().and_then(|thread| thread.join().ok().flatten())

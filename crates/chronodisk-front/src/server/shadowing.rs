@@ -49,7 +49,7 @@ impl Shadowing {
         self.tell(Event::Recorder(recorder));
     }
 
-    /// The device gets a request now. Tells its order.
+    /// Notes that the device gets a request now. Returns its order.
     pub fn arrives(&self, host: &MonotonicClock, request: Request) -> u64 {
         let mut next_order = self.next_order.lock().unwrap_or_else(PoisonError::into_inner);
         let order = *next_order;
@@ -70,7 +70,7 @@ impl Shadowing {
         (*self.next_order.lock().unwrap_or_else(PoisonError::into_inner), served)
     }
 
-    /// Completes the model's requests. The device has none left.
+    /// Completes the model's requests. The device must have none outstanding.
     ///
     /// # Errors
     /// The panic that ended the model's thread.

@@ -14,10 +14,10 @@ use chronodisk_sim::Nanos;
 use super::core::Core;
 use super::{Server, Shared};
 
-/// How much device time the model has to finish its background work at the end of such a phase. A cache of 256 MiB that
-/// is written at random takes longer, and so does a garbage collection that never ends.
+/// Longest device time for the model's background work at the end of such a phase. Random writes of a full cache of 256
+/// MiB take longer, and a garbage collection may never end.
 const REST_MAX: Nanos = Nanos::from_secs(10);
-/// How long the end of such a phase waits for requests that are under way.
+/// Longest wait for outstanding requests at the end of such a phase.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 const DRAIN_LOOK: Duration = Duration::from_micros(200);
 
@@ -64,7 +64,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Sets the device's clock to this instant, if it is not beyond it. The caller holds the core's lock.
+    /// Sets the device's clock to this instant, unless it is beyond it. The caller holds the core's lock.
     fn skip_to(&self, at: Nanos) {
         let ahead = at.saturating_sub(self.now());
         self.skipping.skipped_ns.fetch_add(ahead.as_nanos(), Ordering::Release);

@@ -28,11 +28,11 @@ struct VhostConnection {
     broken: bool,
 }
 
-/// Requests that arrived and were not told yet.
+/// Requests that arrived and were not reported yet.
 #[derive(Default)]
 struct Arrivals(VecDeque<Arrival>);
 
-/// Serves a guest until it is gone or the server stops.
+/// Serves a guest until it disconnects or the server stops.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     connection: u32,
@@ -40,7 +40,7 @@ pub(super) fn serve(
     (socket, place): (Socket, Place),
     config: &BlkConfig,
 ) {
-    // To be waited for while another thread has the session's lock.
+    // A duplicate, on which this thread can wait while another thread has the session's lock.
     let socket = OwnedFd::from(socket);
     let Ok(waited) = socket.try_clone() else { return };
     let store = Box::new(SharedStore(shared.clone()));
@@ -70,7 +70,7 @@ impl Protocol for VhostConnection {
     }
 
     fn deliver(&mut self, _link: &Link, departures: &[Departure], moment: &mut Moment<'_>, left: &mut Left) {
-        // A guest that polls sees them before it is told.
+        // A polling guest sees them before its interrupt.
         let begun = moment.wait();
         for departure in departures {
             self.complete(departure.id.slot, departure.status);

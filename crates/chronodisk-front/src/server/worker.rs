@@ -25,23 +25,23 @@ pub(super) struct Worker {
     leaving: Vec<Departure>,
     group: Vec<Departure>,
     left: Left,
-    /// When the next completion must leave, if this thread is the one that waits for it.
+    /// Instant at which the next completion must leave, if this thread is the pacer.
     wake_at: Option<Nanos>,
-    /// Since when it waits for that: since something came or left.
+    /// Begin of that wait: the last arrival or departure.
     waits_since: Nanos,
-    /// How long before `wake_at` completions are prepared.
+    /// Time before `wake_at` at which completions are prepared.
     ahead: Nanos,
-    /// When the wait ended, if no descriptor ended it.
+    /// Instant at which the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
-    /// No processor was idle when it was looked for last.
+    /// Whether the last check found no idle processor.
     crowded: bool,
-    /// Its replies leave through a socket, and that is rehearsed.
+    /// The socket for its replies, if sending is rehearsed.
     rehearses: Option<Way>,
     /// Time from one rehearsal to the next.
     rehearsal_pause: Nanos,
 }
 
-/// When something from a client was seen, and how.
+/// The reception of a client's input: instant and kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub at: Nanos,
@@ -57,24 +57,24 @@ pub(super) enum Woken {
     Ready(Found),
 }
 
-/// The longest sleep of a thread that waits for an instant, and the time within which one that was
-/// alone notices a second connection.
+/// Longest sleep of a thread that waits for an instant. A thread that was alone notices a second connection within this
+/// time.
 pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
-/// A write reaches the device when its first bytes do, and not when the last of its data have come;
-/// if those take longer than this, their client is slow, which is no part of a service time.
+/// A write reaches the device with its first bytes, not with the last of its data. If the data take longer than this,
+/// their client is slow, which is no part of a service time.
 const TRANSFER_MAX: Nanos = Nanos::from_micros(500);
-/// So close to an instant no system call is begun that could pass it.
+/// Closer to an instant than this, no system call is begun, because it could take longer.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 /// Time to prepare replies with cold caches, before they must leave. The model runs ahead by as much, which delays a
-/// request that arrives meanwhile: so it is at most this part of the wait.
+/// request that arrives meanwhile. So the time is at most this part of the wait.
 const PREPARATION: Nanos = Nanos::from_micros(12);
 const PREPARATION_PART: u64 = 64;
 /// Bounds of the time between rehearsals of a reply, and from the last one until another reply must be prepared; within
 /// them it is twice the last rehearsal's duration.
 const REHEARSAL_MIN: Nanos = Nanos::from_micros(8);
 const REHEARSAL_MAX: Nanos = Nanos::from_micros(50);
-/// Connections whose threads are woken when one ends that waited for the next completion: one of them that ends as
-/// well wakes others.
+/// Number of connections whose threads are woken at the end of the pacer's connection. If one of them ends as well, it
+/// wakes others.
 const HEIRS: usize = 4;
 /// Longest wait of an attached device that is spent spinning if a processor is idle.
 ///
@@ -86,8 +86,8 @@ const SPIN_THROUGH_MAX: Nanos = Nanos::from_millis(5);
 /// Interval of the checks for an idle processor. Two checks must find none: the request's own client may still be
 /// running.
 const IDLE_LOOK: Nanos = Nanos::from_micros(50);
-/// How long it sleeps before it looks again. At 200 µs reads of 1 ms beside two computing programs on two processors
-/// ended 5 % later.
+/// Duration of the sleep before the next check. With 200 µs, reads of 1 ms beside two computing programs on two
+/// processors ended 5 % later.
 const CROWDED_SLEEP: Nanos = Nanos::from_millis(1);
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
@@ -96,7 +96,7 @@ impl Worker {
     pub fn new(shared: Arc<Shared>, connection: u32, transport: TransportIndex) -> Self {
         real_host::precise_timers();
         if let Some(cpu) = shared.options.cpu {
-            // It was tried when the server started.
+            // The server has tried it at its start.
             let _ = real_host::pin_to_cpu(cpu);
         }
         let now = shared.now();
@@ -121,8 +121,8 @@ impl Worker {
         }
     }
 
-    /// A request came; it arrives with the next [`turn`](Self::turn), and as of `begun`, when its
-    /// first bytes came, if it came in pieces.
+    /// Adds a request, which arrives with the next [`turn`](Self::turn). If it came in pieces, it arrives as of
+    /// `begun`, the reception of its first bytes.
     pub fn arrived(&mut self, request: Request, bytes: Transfer, begun: Option<Seen>) {
         self.arrivals.push((request, bytes, begun));
     }
@@ -162,10 +162,10 @@ impl Worker {
             }
             let wake_at = core.clock.wake_at();
             shared.set_wake_at(wake_at);
-            // Also told when there is nothing to wait for: another thread must not rely on this one then.
+            // Also called with nothing to wait for: another thread must not rely on this one then.
             let mine = core.settle(self.connection, wake_at);
             self.wake_at = wake_at.filter(|_| mine);
-            // Not the rest of a wait that a sleep was a part of.
+            // Not the rest of a wait that a sleep has interrupted.
             if came || !self.leaving.is_empty() {
                 self.waits_since = leave_at;
             }
@@ -204,7 +204,7 @@ impl Worker {
             match peer {
                 Some(peer) => {
                     let deliver = || peer.deliver(&self.group, &mut moment, true, &mut self.left);
-                    // It is that connection's panic, and not this one's.
+                    // A panic belongs to that connection, not to this one.
                     if self.shared.catch(|| format!("replying on connection {connection}"), deliver).is_none() {
                         self.left.dropped(&self.group);
                         peer.abandon();
@@ -244,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Whether there is nothing to wait for but the client.
+    /// Whether the thread waits only for the client.
     pub fn waits_for_client_only(&self) -> bool {
         self.wake_at.is_none()
     }
@@ -325,7 +325,7 @@ impl Worker {
         Some(Lingering { shared: self.shared.clone(), until })
     }
 
-    /// Nothing came while [`Lingering`] lasted: the client may be waiting for this very CPU.
+    /// No request came within [`Lingering`]: the client may be waiting for this very CPU.
     pub fn end_linger(&self) {
         self.shared.leave_busy_cpu();
     }
@@ -427,8 +427,8 @@ impl Worker {
         }
     }
 
-    /// Looks at the clock, and at the descriptors as long as that can't make it miss the instant. The instant is at
-    /// most `length_max` away. While it is further away than the pace's margin, a processor has to be idle.
+    /// Polls the clock, and the descriptors as long as that can't miss the instant. The instant is at most `length_max`
+    /// away. While it is further away than the pace's margin, the thread spins only if a processor is idle.
     fn spin(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)], length_max: Nanos) -> Woken {
         let shared = self.shared.clone();
         let mut waits = poll_set(&shared.stop, descriptors);
@@ -478,7 +478,7 @@ impl Worker {
         }
     }
 
-    /// This thread waits for an instant: it wants priority, and CPUs that are awake.
+    /// Prepares for waiting for an instant: the thread needs priority, and CPUs that are awake.
     fn prepare_for_time(&mut self, now: Nanos) {
         if !self.shared.options.realtime {
             return;
@@ -495,7 +495,7 @@ impl Worker {
     /// panicked at any point.
     pub fn finish(mut self) {
         let (shared, place) = (self.shared.clone(), || "the end of a connection".to_owned());
-        // It was at its own when it panicked.
+        // The thread was delivering its own completions when it panicked.
         self.group.retain(|departure| departure.id.connection == self.connection);
         self.left.dropped(&self.group);
         if !self.leaving.is_empty() {
@@ -517,7 +517,7 @@ impl Worker {
 /// A thread looks for a request instead of sleeping.
 pub(super) struct Lingering {
     shared: Arc<Shared>,
-    /// How long.
+    /// Instant of the end of the wait.
     pub until: Nanos,
 }
 

@@ -19,11 +19,11 @@ fn count_allocation() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: every call goes on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_allocation();
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller keeps the promises that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 

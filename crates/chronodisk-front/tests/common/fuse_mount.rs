@@ -1,4 +1,4 @@
-//! A server whose device is attached by FUSE, on a host that permits it.
+//! A server with a device attached by FUSE, on a host that permits it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -24,7 +24,7 @@ pub fn model() -> Box<dyn DeviceModel> {
     Profile::find("constant-1ms").unwrap().build(&build).unwrap()
 }
 
-/// A server whose device is mounted.
+/// A server with a mounted device.
 pub struct Attached {
     pub server: Option<Server>,
     /// The mounted file.
@@ -33,7 +33,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// `None`, with a printed reason, if this host can't.
+    /// `None`, with a printed reason, if this host does not support it.
     pub fn new(store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("device");
@@ -55,7 +55,7 @@ impl Attached {
         Some(attached)
     }
 
-    /// For reading and writing past the page cache.
+    /// Opens the file for reading and writing past the page cache.
     pub fn open(&self) -> File {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&self.place);
@@ -75,7 +75,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // It is mounted no more unless an assertion failed.
+        // It is unmounted already unless an assertion failed.
         let _ = unmount(&self.place, UnmountFlags::DETACH);
     }
 }

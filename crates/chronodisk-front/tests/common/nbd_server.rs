@@ -14,7 +14,7 @@ use chronodisk_store::Store;
 pub struct NbdServer {
     directory: tempfile::TempDir,
     pub store: Arc<Mutex<Box<dyn Store>>>,
-    /// Why connections ended, in the order in which they did.
+    /// Reasons of the connections' ends, in order.
     pub endings: Arc<Mutex<Vec<Reason>>>,
 }
 
@@ -24,7 +24,7 @@ impl NbdServer {
         let server = NbdServer { directory, store: Arc::new(Mutex::new(store)), endings: Arc::default() };
         let listener = UnixListener::bind(server.socket()).unwrap();
         let (offer, store, endings) = (Arc::new(offer), Arc::clone(&server.store), Arc::clone(&server.endings));
-        // Ends with the process; a test that is over connects no more.
+        // The thread ends with the process; a finished test makes no further connection.
         thread::spawn(move || {
             for connection in listener.incoming() {
                 let (offer, store, endings) = (Arc::clone(&offer), Arc::clone(&store), Arc::clone(&endings));
