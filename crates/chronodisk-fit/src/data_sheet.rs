@@ -35,16 +35,16 @@ pub struct DataSheet {
 pub enum Medium {
     /// Flash or another memory.
     Flash {
-        /// Of a read of 4 KiB at depth 1.
+        /// Latency of a read of 4 KiB at depth 1.
         read_latency: Option<Nanos>,
-        /// Of a write of 4 KiB at depth 1.
+        /// Latency of a write of 4 KiB at depth 1.
         write_latency: Option<Nanos>,
     },
     /// A hard disk.
     Disk {
         /// Turns per minute.
         rotations_per_minute: Option<u32>,
-        /// The mean seek between two blocks anywhere.
+        /// Mean seek time between two random blocks.
         average_seek: Option<Nanos>,
         /// Sequential reads in the innermost zone.
         inner_rate: Option<Rate>,
@@ -58,7 +58,7 @@ pub enum Medium {
 pub struct Drafted {
     /// The profile's text.
     pub text: String,
-    /// Each assumption in a sentence.
+    /// A sentence for each assumption.
     pub assumptions: Vec<String>,
 }
 
@@ -189,7 +189,7 @@ impl Draft<'_> {
         if !(1_000..=30_000).contains(&turns) {
             return Err(format!("{turns} turns a minute; expected 1,000 to 30,000"));
         }
-        // In nanoseconds; a switch of the head takes a share of a turn, for which skewed tracks read nothing.
+        // In nanoseconds. A switch of the head takes a share of a turn, in which skewed tracks are not read.
         let turn_ns = 60_000_000_000 / u64::from(turns);
         let sectors_of = |rate: Rate| {
             let passed = u128::from(rate.0) * u128::from(turn_ns + HEAD_SWITCH.as_nanos()) / 1_000_000_000;
@@ -260,7 +260,7 @@ impl Draft<'_> {
 /// The controller's time for a request.
 const OVERHEAD: Nanos = Nanos::from_nanos(2_000);
 
-/// So many units that requests seldom meet in one.
+/// Enough units that requests seldom collide in one.
 const UNITS: u32 = 4_096;
 
 /// The rate of a unit, at which 4 KiB take 1 us.
@@ -274,7 +274,7 @@ const HEAD_SWITCH: Nanos = Nanos::from_nanos(1_000_000);
 
 const ZONES: u64 = 16;
 
-/// Bytes of a surface, from which the number of surfaces follows; 1 TB as in drives of 2021.
+/// Bytes per surface, which determines the number of surfaces; 1 TB as in drives of 2021.
 const SURFACE_BYTES: u64 = 1_000_000_000_000;
 
 const fn micros(micros: u64) -> Nanos {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Why something can't be fitted; `Display` is one line, without the help.
+/// A failure of a fit; `Display` is one line, without the advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FitError {
-    /// The file as the user named it; empty if it is about no file.
+    /// The file as the user named it; empty if the error concerns no file.
     pub file: String,
     /// Line, counted from 1.
     pub line: Option<u64>,
@@ -30,7 +30,7 @@ impl FitError {
         FitError { file: file.to_owned(), ..self }
     }
 
-    /// On this line.
+    /// Adds the number of the line.
     #[must_use]
     pub fn at_line(self, line: u64) -> Self {
         FitError { line: Some(line), ..self }

@@ -1,4 +1,4 @@
-//! From a profile and a measured sweep to the profile whose model comes nearest.
+//! Fits a profile to a measured sweep.
 
 mod cross_validation;
 
@@ -26,7 +26,8 @@ const P50_WEIGHT: f64 = 0.2;
 const P99_WEIGHT: f64 = 0.4;
 const P999_WEIGHT: f64 = 0.2;
 
-/// With so many requests the 99.9th percentile has its whole weight; with fewer, as much less as its error is larger.
+/// Number of requests at which the 99.9th percentile has its full weight. With fewer, the weight falls as its error
+/// grows.
 const P999_REQUESTS: f64 = 20_000.0;
 
 /// Beyond a weighted error of this size its cost grows with the error instead of its square, so that a point that the
@@ -38,7 +39,7 @@ const ROBUST_SCALE: f64 = 0.1;
 /// point, the smallest move wins.
 const PULL_WEIGHT: f64 = 0.01;
 
-/// The search looks with one request for so many of the final ones, and refines with all of them ...
+/// The search simulates one n-th of the final number of requests first, and refines with all of them ...
 const COARSE: u64 = 4;
 
 /// ... but with no fewer than these, on which a 99th percentile can rest.
@@ -50,13 +51,13 @@ const REFINING: f64 = 0.25;
 /// A fitting problem: a profile, points and conditions.
 #[derive(Debug)]
 pub struct Problem {
-    /// The profile with its free constants; none if it is only to be compared.
+    /// The profile with its free constants; without any if it is only compared.
     pub template: Template,
-    /// How the user named the profile.
+    /// The profile's name as given by the user.
     pub profile_file: String,
-    /// The points, each with its use.
+    /// The points and their uses.
     pub points: Vec<(Point, PointUse)>,
-    /// How they are simulated.
+    /// Conditions of the simulation.
     pub conditions: Conditions,
     /// Capacity of the device instead of the profile's.
     pub capacity_bytes: Option<u64>,
@@ -67,9 +68,9 @@ pub struct Problem {
 /// A flash drive in use, and the points measured on it.
 #[derive(Clone, Debug)]
 pub struct InUse {
-    /// Its state. The free constants must not change the flash or the translation layer.
+    /// Saved state of the drive. The free constants must not change the flash or the translation layer.
     pub state: FlashState,
-    /// The points for which all of these hold.
+    /// Conditions that all hold for the points on this drive.
     pub points: Vec<Selector>,
 }
 
@@ -96,7 +97,7 @@ pub fn uses(points: Vec<Point>, hold_out: &[Selector]) -> Vec<(Point, PointUse)>
     points.into_iter().zip(excluded).map(used).collect()
 }
 
-/// Some points on one device: a piece of work that can be done anywhere.
+/// Some points on one device: a task that any thread or process can do.
 #[derive(Clone, Debug)]
 pub struct Task {
     profile: Profile,
@@ -104,15 +105,15 @@ pub struct Task {
     points: Vec<Point>,
     conditions: Conditions,
     in_use: Option<InUse>,
-    /// Whether it is part of a search, which can be given up, and not of the result.
+    /// Whether it belongs to a search, and may be stopped early.
     searching: bool,
-    /// The sum of squares from which on the rest need not be simulated.
+    /// The sum of squares at which the remaining points need not be simulated.
     limit: f64,
 }
 
 impl Task {
-    /// Simulates the points one after the other, each on a device of its own. While searching, `stop` is asked before
-    /// each, and there are fewer figures than points if those are far off already.
+    /// Simulates the points one after the other, each on its own device. While searching, `stop` is called before each,
+    /// and figures of the last points are missing if the first ones are far off already.
     ///
     /// # Errors
     /// A point that can't be simulated, or that it was stopped.
@@ -153,7 +154,7 @@ fn work_of(point: &Point) -> f64 {
 /// Does several tasks, in any order or at once, and returns their results in the order of the tasks.
 pub type Runner<'a> = dyn Fn(&[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>> + 'a;
 
-/// Between two batches of a fit.
+/// Progress between two batches of a fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Name of the left-out set; empty for the fit to all points.
@@ -162,14 +163,14 @@ pub struct Progress<'a> {
     pub evaluations: usize,
     /// Mean of the absolute errors of the mean, in per cent, of the best so far.
     pub mean_error_percent: f64,
-    /// The same of the 99th percentile.
+    /// The error of the 99th percentile in per cent.
     pub p99_error_percent: f64,
 }
 
-/// How to fit.
+/// Method of a fit.
 #[derive(Clone, Copy)]
 pub struct Method<'a> {
-    /// How long to search.
+    /// Limits of the search.
     pub search: Search,
     /// Whether parts of the points are also left out once, to see how well the others tell them
     /// ([`Problem::cross_validate`]).
@@ -178,21 +179,21 @@ pub struct Method<'a> {
     pub run: &'a Runner<'a>,
     /// Asked before each batch; the best so far is the result.
     pub stop: &'a dyn Fn() -> bool,
-    /// Told after each batch.
+    /// Called after each batch.
     pub progress: &'a dyn Fn(&Progress<'_>),
 }
 
-/// The result, and the profile's text with it.
+/// The result, with the profile's text.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// All figures.
+    /// Results in the form of a file.
     pub fit: SweepFit,
     /// The values of the constants, in the order of the template's.
     pub values: Vec<f64>,
 }
 
 impl Problem {
-    /// Simulates all points on the profile as it is.
+    /// Simulates all points on the unchanged profile.
     ///
     /// # Errors
     /// A profile or a point that can't be simulated.
@@ -202,7 +203,7 @@ impl Problem {
         Ok(Fitted { fit: self.report(&values, before, None), values })
     }
 
-    /// Searches the values with which the model comes nearest to the points that are fitted.
+    /// Searches for the values with which the model comes nearest to the fitted points.
     ///
     /// # Errors
     /// A profile or a point that can't be simulated.
@@ -227,9 +228,9 @@ impl Problem {
         Ok(Fitted { fit, values })
     }
 
-    /// How far the mean latency of each point follows each constant by itself: for each constant and point the
-    /// logarithm of the new mean over that with `values`, with the constant at `ratio` (above one) times its value, or
-    /// at as small a part of it if its bounds leave more room there.
+    /// Sensitivity of each point's mean latency to each constant: for each constant and point, the logarithm of the
+    /// ratio of the new mean to that with `values`. The constant is multiplied by `ratio` (above one), or divided by it
+    /// if its bounds leave more room there.
     ///
     /// # Errors
     /// A profile or a point that can't be simulated.
@@ -266,11 +267,11 @@ impl Problem {
         self.template.constants().iter().map(|constant| constant.start).collect()
     }
 
-    /// One search over some of the points.
+    /// One search over the chosen points.
     fn search(&self, method: &Method<'_>, left_out: &str, chosen: &dyn Fn(&(Point, PointUse)) -> bool) -> Searched {
         let constants = self.template.constants();
         let mut points: Vec<Point> = self.points.iter().filter(|point| chosen(point)).map(|it| it.0.clone()).collect();
-        // The cheap ones first: they may already show that a candidate is none.
+        // Cheap points first: they may already exclude a candidate.
         points.sort_by_key(|point| point.block_bytes);
         if points.is_empty() || constants.is_empty() {
             return Searched { values: None, evaluations: 0.0 };
@@ -413,7 +414,7 @@ impl Problem {
 
 /// Result of simulating a candidate.
 struct Simulated {
-    /// Of all points; `None` if it was given up.
+    /// Figures of all points; `None` if the evaluation was stopped.
     figures: Option<Vec<SweepFigures>>,
     /// Work spent on it, in units of [`work_of`].
     work: f64,
@@ -436,11 +437,11 @@ struct Looking<'a> {
 /// Knowledge of a candidate.
 #[derive(Clone, Debug)]
 enum Known {
-    /// It can't be simulated.
+    /// The candidate can't be simulated.
     Impossible,
-    /// Its residuals.
+    /// Residuals of the candidate.
     Residuals(Vec<f64>),
-    /// Its sum of squares is above this.
+    /// The sum of squares is above this.
     Above(f64),
 }
 
@@ -481,7 +482,7 @@ impl<'a> Looking<'a> {
         let mut shares = vec![0.0; places.len()];
         for (&index, simulated) in new.iter().zip(all) {
             let known = match simulated {
-                // An impossible candidate costs nothing, but a search that finds no other must end.
+                // An invalid candidate costs nothing, but a search that finds no other must end.
                 Err(_) => {
                     shares[index] = 1.0;
                     Known::Impossible
@@ -524,7 +525,7 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// Parts into which a single candidate's points are cut.
+/// Number of parts into which a single candidate's points are divided.
 const PARTS: usize = 8;
 
 /// Result of a search.
@@ -552,7 +553,7 @@ fn measured(point: &Point) -> SweepFigures {
 /// Weighted logarithms of modelled over measured, as roots of their costs.
 fn residuals(pairs: &[(SweepFigures, SweepFigures)], requests: u64) -> Vec<f64> {
     let residual = |measured: Option<f64>, modelled: Option<f64>, weight: f64| {
-        // Nothing takes no time: a model of a nanosecond is that far off.
+        // A model with zero time counts as one of a nanosecond, to keep the logarithm finite.
         Some(robust(weight * (modelled?.max(1e-3) / measured?).ln()))
     };
     let p999_weight = P999_WEIGHT * (requests as f64 / P999_REQUESTS).min(1.0).sqrt();
@@ -567,8 +568,8 @@ fn residuals(pairs: &[(SweepFigures, SweepFigures)], requests: u64) -> Vec<f64> 
     pairs.iter().flat_map(of).flatten().collect()
 }
 
-/// A residual whose square is the cost of an error: about its square where it is small, linear where it is large
-/// (the pseudo-Huber loss).
+/// A residual whose square is the cost of an error: about the squared error if it is small, linear if it is large (the
+/// pseudo-Huber loss).
 fn robust(error: f64) -> f64 {
     let scaled = error / ROBUST_SCALE;
     // 2 (√(1 + x²) - 1), without the difference of two numbers that are nearly equal.

@@ -25,31 +25,31 @@ pub type Evaluate<'a> = dyn FnMut(&[Vec<f64>], f64) -> Vec<Evaluation> + 'a;
 /// Evaluation of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Its residuals; `None` if it can't be, or was given up.
+    /// Residuals of the point; `None` if it is invalid, or its evaluation was stopped.
     pub residuals: Option<Vec<f64>>,
-    /// How much of the work for a whole evaluation was done.
+    /// Completed share of the work of a full evaluation.
     pub share: f64,
 }
 
-/// How long to search.
+/// Limits of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// At most about so many evaluations; one that was given up counts as much as was done of it.
+    /// Approximate limit of evaluations; a stopped one counts by its completed share.
     pub evaluations: usize,
     /// Starts besides the given one.
     pub restarts: usize,
-    /// Of the other starts.
+    /// Seed of the other starts.
     pub seed: u64,
 }
 
-/// Where is searched.
+/// The box that is searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Space<'a> {
     /// In each dimension, the distance below which the function does not change.
     pub smallest_steps: &'a [f64],
-    /// Where the coordinates are pulled to.
+    /// Point to which the coordinates are pulled.
     pub home: &'a [f64],
-    /// A coordinate's distance from there counts as a residual with this weight.
+    /// Weight of the residual for a coordinate's distance from `home`.
     pub pull: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct Found {
     pub evaluations: f64,
 }
 
-/// A point with its residuals: the function's, then the pulls.
+/// A point with its residuals: first the function's, then those of the pulls.
 #[derive(Clone, Debug)]
 struct Evaluated {
     point: Vec<f64>,
@@ -79,16 +79,16 @@ const LAST_STEP: f64 = 0.002;
 const DAMPINGS: [f64; 4] = [0.01, 0.3, 3.0, 100.0];
 /// Less than this share of the cost is no progress.
 const PROGRESS: f64 = 0.002;
-/// After a gain of this share of the cost the differences are corrected instead of taken again ...
+/// After a gain of this share of the cost, the differences are corrected instead of computed again ...
 const CORRECTED_AFTER: f64 = 0.1;
-/// ... but so many times in a row at most.
+/// ... but at most this number of times in a row.
 const MOST_CORRECTIONS: u32 = 4;
 /// Less than this is exact.
 const NOTHING: f64 = 1e-12;
-/// Places of the box at which each coordinate is tried by itself.
+/// Number of values at which each coordinate is tried alone.
 const SCANNED: usize = 7;
-/// A coordinate that gains less than this share of the cost by itself isn't tried again after others have moved, nor is
-/// all of it repeated for less.
+/// Smallest worthwhile gain, as a share of the cost. A coordinate with a smaller gain is not tried again after others
+/// have moved, and the phases are not repeated for less.
 const SCAN_GAIN: f64 = 0.005;
 /// Points of the Latin hypercube per dimension.
 const EXPLORED_PER_DIMENSION: usize = 4;
@@ -116,7 +116,7 @@ pub fn minimise(
             let before = here.cost;
             let scanned = scan(here, &mut batch);
             here = descend(scanned.best, &scanned.telling, &mut batch);
-            // Where the descent has ended, other coordinates may show than where it began.
+            // At the end of the descent, other coordinates may have an effect than at its beginning.
             if here.cost > before * (1.0 - SCAN_GAIN) || here.cost <= NOTHING || batch.exhausted() {
                 break;
             }
@@ -215,7 +215,7 @@ impl Batch<'_, '_> {
         self.run_below(points, f64::INFINITY)
     }
 
-    /// Evaluates the points; those with a cost above `cost` may be missing.
+    /// Evaluates the points; those with a cost above `cost` may be omitted.
     fn run_below(&mut self, points: &[Vec<f64>], cost: f64) -> Vec<Option<Evaluated>> {
         if points.is_empty() || self.exhausted() {
             return Vec::new();
@@ -233,7 +233,7 @@ impl Batch<'_, '_> {
     }
 }
 
-/// One descent, from one start, along the coordinates that tell something.
+/// One descent from one start, along the coordinates with an effect.
 fn descend(start: Evaluated, telling: &[usize], batch: &mut Batch<'_, '_>) -> Evaluated {
     let (mut here, mut step, mut damping) = (start, FIRST_STEP, 1.0);
     let mut slopes: Option<Slopes> = None;
@@ -281,7 +281,7 @@ fn descend(start: Evaluated, telling: &[usize], batch: &mut Batch<'_, '_>) -> Ev
                 if let Some((_, candidate)) = better.filter(|(_, candidate)| candidate.cost < here.cost) {
                     here = candidate;
                 }
-                // Corrected differences are taken again before the step is made smaller.
+                // Compute corrected differences again before the step is reduced.
                 if corrections == 0 {
                     step /= 2.0;
                 }
@@ -291,7 +291,7 @@ fn descend(start: Evaluated, telling: &[usize], batch: &mut Batch<'_, '_>) -> Ev
     here
 }
 
-/// How the residuals change with each coordinate, and how often that was corrected since it was last evaluated.
+/// Change of the residuals with each coordinate, and the number of corrections since its evaluation.
 struct Slopes {
     columns: Vec<Vec<f64>>,
     corrections: u32,
@@ -328,7 +328,8 @@ fn neighbours(point: &[f64], telling: &[usize], step: f64, smallest_steps: &[f64
     telling.iter().map(moved).collect()
 }
 
-/// Differences of the residuals per unit of each coordinate; zero where the neighbour can't be, or none was asked for.
+/// Differences of the residuals per unit of each coordinate; zero if the neighbour is invalid, or the coordinate was
+/// not requested.
 fn columns(
     here: &Evaluated,
     telling: &[usize],
@@ -346,11 +347,11 @@ fn columns(
     columns
 }
 
-/// The end of the step that the damped normal equations give, cut at the box; `None` if it goes nowhere.
+/// The end of the step of the damped normal equations, limited to the box; `None` if the step is zero.
 fn damped_step(here: &Evaluated, columns: &[Vec<f64>], damping: f64) -> Option<Vec<f64>> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let gradient: Vec<f64> = columns.iter().map(|column| dot(column, &here.residuals)).collect();
-    // A coordinate that is at its bound and would leave the box stays; one that changes nothing has no column.
+    // Excludes coordinates that would leave the box, and those without an effect.
     let free: Vec<usize> = (0..columns.len())
         .filter(|&j| {
             let outward = (here.point[j] <= 0.0 && gradient[j] > 0.0) || (here.point[j] >= 1.0 && gradient[j] < 0.0);
@@ -398,7 +399,7 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {
     (n > 0 && right.iter().all(|value| value.is_finite())).then_some(right)
 }
 
-/// So many points, one in each slice of each dimension.
+/// A Latin hypercube: points with one in each slice of each dimension.
 fn latin_hypercube(dimensions: usize, points: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut stream = RandomStream::new(seed, "fit", "starts");
     let mut all = vec![vec![0.0; dimensions]; points];
@@ -461,7 +462,7 @@ mod tests {
 
     #[test]
     fn restarts_leave_a_local_minimum() {
-        // Along a narrow valley, so that neither coordinate leads out of a bump by itself.
+        // A narrow valley, in which neither coordinate alone leads out of a bump.
         let bumpy = |z: &[f64]| Some(vec![(z[0] - 0.85) * 2.0, 0.6 * (20.0 * z[0]).cos() + 0.6, 9.0 * (z[1] - z[0])]);
         let alone = run(Search { restarts: 0, ..SEARCH }, &[0.15, 0.15], bumpy);
         let restarted = run(Search { restarts: 3, ..SEARCH }, &[0.15, 0.15], bumpy);
@@ -526,7 +527,7 @@ mod tests {
     #[test]
     fn what_the_function_does_not_tell_stays_where_it_is_pulled_to() {
         let space = Space { home: &[0.3, 0.6], pull: 0.01, ..FREE };
-        // Only the sum shows; of the ways to make it the shortest is taken.
+        // Only the sum has an effect; the result is the nearest point with that sum.
         let mut evaluate =
             |points: &[Vec<f64>], _: f64| points.iter().map(|z| whole(Some(vec![z[0] + z[1] - 1.1]))).collect();
         let found = minimise(&[0.3, 0.6], space, SEARCH, &mut evaluate, &|| false).unwrap();

@@ -10,21 +10,21 @@ use chronodisk_trace::{Generator, GeneratorOptions, Zones};
 
 use crate::{FitError, Point};
 
-/// How each point is simulated.
+/// Conditions under which points are simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
     /// Requests measured. A quarter as many precede them, or several times the drive's write buffer.
     pub requests: u64,
-    /// Of the workload and of the device.
+    /// Seed of the workload and of the device.
     pub seed: u64,
-    /// The device's beginning that is used, in bytes; all of it if `None`.
+    /// Bytes of the device that are used, from its beginning; `None` for all.
     pub region_bytes: Option<u64>,
-    /// Size of a zone: a point that tells its number of zones uses so many from the beginning.
+    /// Size of a zone: a point with a number of zones uses that number from the beginning.
     pub zone_bytes: Option<u64>,
 }
 
-/// Bytes moved before a point with writes is measured, at least. Sweeps of drives last seconds, so they show a full
-/// write buffer and dies out of step, unlike those of a drive that was idle.
+/// Minimum of bytes moved before a point with writes is measured. Measured sweeps last seconds, so they show a full
+/// write buffer and dies out of step, unlike the first requests to an idle drive.
 const WARM_UP_BYTES: u64 = 48 << 20;
 
 /// Simulates a point's workload; the model's state is the state before the measurement.
@@ -37,7 +37,7 @@ const WARM_UP_BYTES: u64 = 48 << 20;
 pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditions) -> Result<SweepFigures, FitError> {
     let failed = |message: String| FitError::new(message).in_file(&point.file).at_line(point.line);
     let workload = point.access.workload().ok_or_else(|| failed("this access can't be simulated".to_owned()))?;
-    // At the end of the warm-up, the loop and the write buffer must have reached their steady state.
+    // At the end of the warm-up, the loop and the write buffer must be in their steady state.
     let writes = if point.access.read_share < 1.0 { WARM_UP_BYTES.div_ceil(point.block_bytes) } else { 0 };
     let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth)).max(writes);
     let info = model.info();

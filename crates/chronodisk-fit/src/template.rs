@@ -23,14 +23,14 @@ use crate::FitError;
 const MAX_CONSTANTS: usize = 64;
 /// Significant digits of a value that is no whole number: no sweep is measured to a ten-thousandth.
 const DIGITS: i32 = 4;
-/// Begins the note that a fit leaves at the top and behind each value.
+/// Begins the notes of a fit at the top and after each value.
 const NOTE: &str = "# Fitted by `chronodisk fit`";
 const FITTED: &str = "fitted to ";
 
 /// A free constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
-    /// Where it stands: keys and numbers of entries, joined by dots.
+    /// Path of the value: keys and numbers of entries, joined by dots.
     pub key: String,
     /// Unit of all its values; empty for a plain number.
     pub unit: String,
@@ -40,7 +40,7 @@ pub struct Constant {
     pub high: f64,
     /// The value that the profile has.
     pub start: f64,
-    /// Values are multiples of this, which the bounds told if it is `stepped`.
+    /// Values are multiples of this, which the bounds contained if `stepped`.
     step: f64,
     stepped: bool,
     /// Decimals that a value may have.
@@ -79,7 +79,7 @@ impl std::str::FromStr for Free {
 }
 
 impl Template {
-    /// Finds the free constants of a profile: marked ones, and those that the user names. With `named_only` the marks
+    /// Finds the free constants of a profile: marked ones, and those named by the user. With `named_only` the marks
     /// only give bounds.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Template {
         &self.constants
     }
 
-    /// The profile's text with these values instead of its own.
+    /// The profile's text with these values.
     ///
     /// # Panics
     /// Unless there is a value for each constant.
@@ -130,8 +130,8 @@ impl Template {
         self.with_values(values).to_string()
     }
 
-    /// Like [`text`](Self::text), with a note at the top, each value's data and former value behind it, and the errors
-    /// of left-out points at the end. Notes of an earlier fit are removed.
+    /// As [`text`](Self::text), with a note at the top, each value's data and former value after it, and the errors of
+    /// left-out points at the end. Notes of an earlier fit are removed.
     ///
     /// # Panics
     /// Unless there is a value for each constant.
@@ -171,7 +171,7 @@ impl Template {
         format!("{NOTE} to {data}.\n{lines}#\n{body}")
     }
 
-    /// Whether it is an entry of an array or of an inline table, where no comment can stand behind it.
+    /// Whether it is inside an array or an inline table, where no comment can follow it.
     fn is_inside_a_value(&self, key: &str) -> bool {
         key.rsplit_once('.').is_some_and(|(above, _)| find(self.document.as_item(), above).is_some())
     }
@@ -254,14 +254,13 @@ impl Constant {
         }
     }
 
-    /// How far a place moves when the value grows by a small share of itself, per share; of the bounds if they begin at
-    /// zero.
+    /// Change of the coordinate per relative change of the value; per share of the bounds if they begin at zero.
     #[must_use]
     pub fn place_per_ratio(&self) -> f64 {
         if self.low > 0.0 { 1.0 / (self.high / self.low).ln() } else { 1.0 }
     }
 
-    /// How far a place has to be from the start's to be another value for sure.
+    /// Smallest distance of a coordinate from the start's that certainly gives another value.
     #[must_use]
     pub fn smallest_place_step(&self) -> f64 {
         let step = self.step.max(if self.stepped { 0.0 } else { 10f64.powi(-self.decimals_at(self.start)) });
@@ -269,7 +268,7 @@ impl Constant {
         ((self.place_of(beside) - self.place_of(self.start)).abs() * 1.01).min(0.5)
     }
 
-    /// A multiple of the step, or a number with as many digits as the model can tell apart and no more than four.
+    /// Rounds to a multiple of the step, or to as many digits as the model distinguishes, at most four.
     fn rounded(&self, value: f64) -> f64 {
         let multiple = (value / self.step).round() * self.step;
         let decimals = if self.stepped { self.decimals } else { self.decimals_at(value) };
@@ -285,7 +284,7 @@ impl Constant {
         }
     }
 
-    /// With its unit.
+    /// The value with its unit.
     #[must_use]
     pub fn spelled(&self, value: f64) -> String {
         let number = format!("{:.*}", self.decimals.max(0) as usize, value);
@@ -293,7 +292,7 @@ impl Constant {
         if self.unit.is_empty() { number.to_owned() } else { format!("{number} {}", self.unit) }
     }
 
-    /// `LOW..HIGH`, with the step if it has one of its own.
+    /// `LOW..HIGH`, with the step if one was given.
     fn bounds(&self) -> String {
         let range = format!("{}..{}", self.spelled(self.low), self.spelled(self.high));
         match self.stepped {
@@ -342,7 +341,7 @@ fn size_of(unit: &str) -> Option<(usize, u64)> {
     })
 }
 
-/// A number with its unit, or without one, in `unit`.
+/// Parses a number with or without its unit, in `unit`.
 fn in_unit(text: &str, unit: &str) -> Result<f64, String> {
     let (number, own) = split(text)?;
     if own.is_empty() || own == unit {
@@ -365,7 +364,7 @@ fn decimals_of(unit: &str) -> i32 {
             }
             decimals
         }
-        // A unit of one kind of model alone; those take at least two decimals.
+        // Units of a single kind of model have at least two decimals.
         None => 2,
     }
 }
@@ -387,14 +386,14 @@ fn sourced_mut(value: &mut Value) -> &mut Value {
     }
 }
 
-/// The bounds in the comment behind a value.
+/// The bounds in the comment after a value.
 fn mark(value: &Value) -> Option<&str> {
     let comment = value.decor().suffix()?.as_str()?.trim().strip_prefix('#')?;
     let marked = comment.trim_start().strip_prefix("fit:")?;
     Some(marked.split(';').next().unwrap_or(marked).trim())
 }
 
-/// Calls `seen` for each value with its key.
+/// Calls `seen` with each value and its key.
 fn walk(item: &Item, key: &str, seen: &mut dyn FnMut(&str, &Value)) {
     let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
     if let Some(tables) = item.as_array_of_tables() {

@@ -3,7 +3,7 @@
 use chronodisk_fit::{Point, read_sweep};
 use serde_json::{Value, json};
 
-/// fio's output with its notes, without the figures that no reader uses.
+/// fio's output with its notes, without figures that no reader uses.
 const RESULT: &str = include_str!("data/options.json");
 
 fn result() -> Value {

@@ -519,7 +519,7 @@ impl TestBench {
     }
 
     /// Negotiates all offered features and sets the ring up, with the messages of User Mode Linux.
-    /// Negotiates all offered features and sets the ring up, with the messages of User Mode Linux.
+    ///
     /// # Panics
     /// If the session refuses a message.
     pub fn set_up(&mut self) {

@@ -1,9 +1,9 @@
-// Where the reference data of disks are. Each test that reads them has this file as a module.
+// Finds the reference data of disks. Each test that reads them includes this file as a module.
 
 use std::path::{Path, PathBuf};
 
-/// The folder that `CHRONODISK_REFERENCE` names; else `shared/reference` beside the repository; else the subset in the
-/// repository, one measured drive and some outputs of the reference simulator.
+/// The folder in `CHRONODISK_REFERENCE`, otherwise `shared/reference` beside the repository, otherwise the subset in
+/// the repository: one measured drive and some outputs of the reference simulator.
 pub fn reference_folder() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let whole =

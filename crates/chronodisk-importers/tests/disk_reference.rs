@@ -86,7 +86,7 @@ fn every_file_of_the_reference_agrees_if_angles_are_cut_as_there() {
     }
 }
 
-/// With exact angles the phases drift apart while the drives read on in idle times, and only then.
+/// With exact angles, the phases diverge while the drives read ahead in idle times, and only then.
 #[test]
 fn exact_angles_agree_where_little_time_passes() {
     let shares = compare(&disks(), |disk| disk);

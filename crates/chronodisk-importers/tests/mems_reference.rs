@@ -1,13 +1,13 @@
 //! The MEMS profiles against the reference simulator's outputs, request by request.
 //!
-//! The outputs lie where `CHRONODISK_REFERENCE` says, or beside the repository; a subset is in the repository. Arrivals
-//! are those of the file, one request is outstanding at a time.
+//! The outputs are in the folder `CHRONODISK_REFERENCE`, or beside the repository; a subset is in the repository.
+//! Arrivals are those of the file, and one request is outstanding at a time.
 //!
-//! With think times (mode t) the reference's own rounding decides where a sweeping sled is found: an idle time of a
-//! whole number of microseconds, which every write and every think time gives, ends exactly on the edge between two
-//! bits of the travel, and the double that it is computed from lies by chance on this or that side. The next response
-//! time differs by half a microsecond, the fraction of a nanosecond at which the request after it arrives is lost with
-//! that, and a sweep of 33 ns finds its sled elsewhere. So only the means are close where seeks in Y decide.
+//! With think times (mode t), the reference's own rounding decides the position of a sweeping sled. Every write and
+//! every think time gives an idle time of a whole number of microseconds, which ends exactly on the edge between two
+//! bits of the travel. Rounding of the double decides on which side the sled is found. The next response time then
+//! differs by half a microsecond, the arrival of the request after it loses its fraction of a nanosecond, and a sweep
+//! of 33 ns finds its sled elsewhere. So only the means are close if seeks in Y dominate.
 
 #[path = "../testdata/reference.rs"]
 mod reference;
@@ -20,14 +20,14 @@ use chronodisk_importers::disksim::import;
 use chronodisk_importers::disksim::lexer::SourceFile;
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
-/// One request as the reference served it.
+/// A request with its times in the reference.
 struct Line {
     arrival: Nanos,
     request: Request,
     response_ms: f64,
 }
 
-/// How a file compares.
+/// Comparison with one file.
 struct Comparison {
     /// Requests within 1 % of the reference's response time.
     close: usize,

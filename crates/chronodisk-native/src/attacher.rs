@@ -2,8 +2,8 @@
 //!
 //! The process that answers FUSE may be killed at any moment. All requests fail once its descriptor of `/dev/fuse` is
 //! closed, which happens when the last of its threads has ended. A thread that waited for a request of the device at
-//! that moment would wait for ever. So this process does everything that waits for the device: opening the file, making
-//! the loop device, setting its queue (which waits for requests in flight), and emptying its cache.
+//! that moment would wait for ever. So this process does all operations that wait for the device: opening the file,
+//! making the loop device, setting its queue (which waits for requests in flight), and emptying its cache.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,9 +20,9 @@ use crate::helper::{DESCRIPTOR, bequeath};
 use crate::loop_device::{self, LoopDevice};
 use crate::queue::{Queue, QueueSettings, Wanted};
 
-/// The word by which this executable becomes the attacher.
+/// Argument with which this executable becomes the attacher.
 const WORD: &str = "native-attacher";
-/// Argument with which it detaches another one's device; the device's path and its server's pid follow.
+/// Argument with which it detaches another attacher's device; the device's path and its server's pid follow.
 const DETACH: &str = "detach";
 
 /// Description of the device.
@@ -39,15 +39,15 @@ pub(crate) struct Spec {
 /// Later requests to it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// To write the device's page cache, and to empty it.
+    /// Writes the device's page cache, and empties it.
     Flush,
-    /// To close the device, so that others are its only users.
+    /// Closes the device, so that only others use it.
     Leave,
-    /// To open it again.
+    /// Opens the device again.
     Take,
 }
 
-/// Its replies.
+/// Replies of the attacher.
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
     Attached { path: PathBuf, settings: QueueSettings },
@@ -56,7 +56,7 @@ enum Reply {
     Failed(String),
 }
 
-/// The attacher as its starter holds it; the block device goes when this is dropped.
+/// The starter's handle of the attacher. The block device is detached when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attacher {
     /// The program of this process.
@@ -65,12 +65,12 @@ pub(crate) struct Attacher {
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
     pidfd: OwnedFd,
-    /// Once there is one.
+    /// Path of the device, once there is one.
     device: Option<PathBuf>,
 }
 
 impl Attacher {
-    /// Starts one that makes a block device of `mounted`, a mount whose root is the device's file.
+    /// Starts an attacher that makes a block device of `mounted`, a mount whose root is the device's file.
     pub fn start(
         executable: &Path,
         mounted: BorrowedFd<'_>,
@@ -95,12 +95,12 @@ impl Attacher {
         }
     }
 
-    /// Readable when it has ended, which it does not do by itself.
+    /// Readable when the attacher has ended, which it does not do by itself.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Asks for something, and waits until it is done.
+    /// Sends a request, and waits until it is done.
     pub fn request(&mut self, request: Request) -> Result<(), NativeError> {
         match self.ask(&request)? {
             Reply::Done => Ok(()),
@@ -127,13 +127,13 @@ fn out_of_step() -> NativeError {
 
 impl Drop for Attacher {
     fn drop(&mut self) {
-        // It detaches the device and ends.
+        // The attacher then detaches the device and ends.
         self.requests = None;
         let ended = self.child.wait();
         if let Some(device) = &self.device
             && !ended.is_ok_and(|status| status.success())
         {
-            // It was killed. The device's server does not even open the device.
+            // The attacher was killed. This process detaches the device without opening it.
             let mut command = Command::new(&self.executable);
             command.args([WORD, DETACH]).arg(device).arg(std::process::id().to_string());
             let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -148,7 +148,7 @@ fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     to.flush()
 }
 
-/// `None` at the end.
+/// The next message; `None` at the end.
 fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = Vec::new();
     from.read_until(b'\n', &mut line)?;

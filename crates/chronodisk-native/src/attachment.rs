@@ -150,7 +150,7 @@ impl Attachment {
         self.attacher.request(Request::Flush)
     }
 
-    /// Closes the device: when its last user closes it, the kernel writes its page cache and empties it, as for any
+    /// Closes the device here. Its last user's close then makes the kernel write and empty its page cache, as for any
     /// disk. Otherwise Chronodisk itself always has it open.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, NativeError};
 
-/// The word by which this executable becomes the calibrator.
+/// Argument with which this executable becomes the calibrator.
 const WORD: &str = "native-calibrator";
 /// Addresses and lengths of direct I/O are multiples of this.
 const ALIGNMENT: usize = 4096;
@@ -25,15 +25,15 @@ const ALIGNMENT: usize = 4096;
 pub struct Requests {
     /// A file or a block device.
     pub path: PathBuf,
-    /// The part of it that is used, from its beginning.
+    /// Size of the part that is used, from the beginning.
     pub size_bytes: u64,
-    /// Of each request; a multiple of 4096.
+    /// Size of each request; a multiple of 4096.
     pub request_bytes: u64,
     /// Whether they write, which destroys the contents.
     pub writes: bool,
-    /// Whether they are anywhere, and not one behind the other.
+    /// Whether addresses are random instead of sequential.
     pub random: bool,
-    /// How many.
+    /// Number of requests.
     pub count: u32,
     /// Seed of random choices.
     pub seed: u64,

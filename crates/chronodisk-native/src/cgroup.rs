@@ -14,7 +14,7 @@ use crate::error::{Doing, NativeError};
 
 /// Prefix of the cgroup's name; its purpose and the creator's pid follow.
 const NAME: &str = "chronodisk-";
-/// How long processes that were killed may take to go.
+/// Longest wait for the end of killed processes.
 pub(crate) const ENDING_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Parent {
     directory: OwnedFd,
-    /// Of the other one.
+    /// Name of the command's cgroup.
     name: String,
 }
 
@@ -59,17 +59,17 @@ impl Parent {
     }
 }
 
-/// A cgroup. It is ended and removed when this is dropped.
+/// A cgroup. Its processes are killed and it is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
-    /// The one that it is in.
+    /// The parent cgroup.
     parent: OwnedFd,
     directory: OwnedFd,
     name: String,
 }
 
 impl Cgroup {
-    /// The list of its processes, to which a process adds itself by writing 0.
+    /// The list of its processes. A process adds itself by writing 0.
     pub fn processes(&self) -> Result<OwnedFd, NativeError> {
         openat(&self.directory, "cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .doing("opening the list of the cgroup's processes")
@@ -85,7 +85,7 @@ impl Cgroup {
             .doing("opening the cgroup's freezer")
     }
 
-    /// Ends all of its processes; says whether they have gone.
+    /// Kills all of its processes. Returns whether they are gone.
     pub fn end(&self) -> bool {
         end(self.directory.as_fd())
     }

@@ -8,18 +8,19 @@ use rustix::fs::{major, minor};
 
 use crate::error::NativeError;
 
-/// A whole disk of this host, whose requests the kernel reports.
+/// A whole disk of this host with request statistics in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     name: String,
 }
 
 impl Disk {
-    /// The one that the file, directory or block device at this path is on. Below a partition it is the whole disk;
-    /// below LVM and LUKS the disk below, if there is one only.
+    /// The disk below the file, directory or block device at this path: the whole disk of a partition, or the only disk
+    /// below LVM and LUKS.
     ///
     /// # Errors
-    /// [`NativeError::Unsuitable`] for a path on no disk, or on several; [`NativeError::System`] if there is none.
+    /// [`NativeError::Unsuitable`] for a path on no disk, or on several; [`NativeError::System`] if the path does not
+    /// exist.
     pub fn under(path: &Path) -> Result<Disk, NativeError> {
         let metadata = fs::metadata(path)
             .map_err(|source| NativeError::System { doing: format!("looking for {}", path.display()), source })?;
@@ -38,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// Its node.
+    /// Path of the disk's node.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         // The kernel writes a slash of a name as an exclamation mark.
@@ -137,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// A partition of sda; dm-0 on it; md0 on sda and sdb; dm-1 on nothing.
+    /// A `/sys` with a partition of sda, dm-0 on it, md0 on sda and sdb, and dm-1 on nothing.
     fn sys() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let make = |path: &str| fs::create_dir_all(folder.path().join(path)).unwrap();

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Why a program can't run natively on an emulated device.
+/// Reason why a program can't run natively on an emulated device.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
     /// The host lacks something.
@@ -29,7 +29,7 @@ pub enum NativeError {
     System {
         /// The attempted action.
         doing: String,
-        /// Why not.
+        /// The host's error.
         source: io::Error,
     },
     /// The process that makes the block device could not do something.
@@ -40,9 +40,9 @@ pub enum NativeError {
     Step {
         /// The program.
         step: String,
-        /// How it ended.
+        /// How the program ended.
         how: String,
-        /// Its output.
+        /// Output of the program.
         output: String,
     },
 }

@@ -41,7 +41,7 @@ pub fn mount(device: &Path, kind: &str, options: &str, directory: &Path) -> Resu
     step("mount", command.arg("--").args([device, directory]))
 }
 
-/// Unmounts the file systems there and below, which writes their dirty data.
+/// Unmounts the file systems at and below a directory, which writes their dirty data.
 ///
 /// # Errors
 /// If umount(8) fails.

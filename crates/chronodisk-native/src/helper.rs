@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Where a helper finds the descriptor that it is given.
+/// Number of the descriptor that a helper is given.
 pub(crate) const DESCRIPTOR: i32 = 3;
 
 /// The helper processes, by the names that users see.
@@ -21,7 +21,7 @@ pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
-/// Gives the child a session of its own, and the descriptor under its number.
+/// Gives the child a session of its own, and the descriptor at its number.
 pub(crate) fn bequeath(command: &mut Command, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     // Above the number that it gets, so that this one is free.
     let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, DESCRIPTOR + 1)?;

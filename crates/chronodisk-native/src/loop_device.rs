@@ -14,7 +14,7 @@ use crate::error::{Doing, NativeError};
 /// A block device with the bytes of a file. It is detached when this is dropped, or when its last user closes it.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
-    /// `None` while it is left to others.
+    /// `None` while only others have it open.
     file: Option<File>,
     path: PathBuf,
     label: String,
@@ -123,8 +123,8 @@ impl LoopDevice {
             let number = ioctl(control.as_fd(), LOOP_CTL_GET_FREE, std::ptr::null_mut::<u8>())
                 .doing("finding a free loop device")?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
-            // Recreated: once a kernel was told not to discard on a device, it keeps that. Later steps notice if it is
-            // in use by now, or was recreated by another process.
+            // Deletes and recreates the device, because a kernel that was told not to discard on a device never does so
+            // again. Later steps notice if it is in use by now, or was recreated by another process.
             let device_number = std::ptr::without_provenance_mut::<u8>(number as usize);
             if ioctl(control.as_fd(), LOOP_CTL_REMOVE, device_number).is_ok() {
                 let _ = ioctl(control.as_fd(), LOOP_CTL_ADD, device_number);
@@ -184,12 +184,12 @@ impl LoopDevice {
         ioctl(file.as_fd(), LOOP_SET_STATUS64, &raw mut info).doing("setting the loop device's state").map(drop)
     }
 
-    /// Its node, such as `/dev/loop0`.
+    /// Path of its node, such as `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its size as the kernel has it.
+    /// Its size according to the kernel.
     pub fn capacity_bytes(&self) -> Result<u64, NativeError> {
         let mut bytes = 0_u64;
         ioctl(self.file()?.as_fd(), BLKGETSIZE64, &raw mut bytes).doing("asking for the loop device's size")?;
@@ -218,7 +218,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Detaches the device at this path if it is this process's, or was.
+/// Detaches the device at this path if it belongs to this process or to `server`.
 pub(crate) fn detach_from(path: &Path, server: u32) {
     detach(path, &label_of(server));
 }
@@ -243,7 +243,7 @@ pub(crate) fn end_leftovers() {
         if backing.is_ok_and(|file| file.trim_end() == "/")
             && let Ok(file) = open_to_ask(&Path::new("/dev").join(entry.file_name()))
             && let Some((namespace, server)) = state(&file).ok().and_then(|info| server_of(info.label()))
-            // Of others in a container, the numbers say nothing here.
+            // The process ids of another container have no meaning here.
             && namespace == own_namespace()
             && namespace != 0
             && !Path::new("/proc").join(server.to_string()).exists()
@@ -264,7 +264,7 @@ fn server_of(label: &[u8]) -> Option<(u64, u32)> {
     found.filter(|_| words.next().is_none())
 }
 
-/// Zero without `/proc`, where it is not seen which processes live.
+/// Zero without `/proc`, where living processes can't be found.
 fn own_namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
@@ -297,7 +297,7 @@ fn open(path: &Path) -> Result<File, NativeError> {
     opened(path, OpenOptions::new().read(true).write(true))
 }
 
-/// It may be one that can't be written.
+/// The device may be read-only.
 fn open_to_ask(path: &Path) -> Result<File, NativeError> {
     opened(path, OpenOptions::new().read(true))
 }
@@ -314,8 +314,8 @@ fn opened(path: &Path, options: &mut OpenOptions) -> Result<File, NativeError> {
 
 /// Result of the call.
 fn ioctl<T>(fd: BorrowedFd<'_>, request: libc::c_ulong, argument: *mut T) -> Result<i32, Errno> {
-    // SAFETY: every request is one of those above, whose argument is nothing, or points to a value of the type that the
-    // kernel reads or fills for it.
+    // SAFETY: each request is one of those above, with no argument or with a pointer to a value of the type that the
+    // kernel reads or fills.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) };
     if result < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(result) }
 }

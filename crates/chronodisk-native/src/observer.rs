@@ -19,9 +19,9 @@ use crate::error::NativeError;
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("observer/observer.bpf.o");
 
-/// The programs and their tracepoints, in the order in which they are attached. Completions come first: a request that
-/// is issued and completes while the programs are being attached would otherwise stay in flight for ever, and the next
-/// one at its address would be taken for it.
+/// The programs and their tracepoints, in the order of attachment. Completions come first. Otherwise a request that is
+/// issued and completes during the attachment would stay in flight for ever, and the next one at its address would be
+/// confused with it.
 const PROGRAMS: [(&str, &str); 12] = [
     ("on_complete", "block_rq_complete"),
     ("on_requeue", "block_rq_requeue"),
@@ -37,13 +37,13 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("after_timer", "timer_expire_exit"),
 ];
 
-/// When the kernel wakes the events' reader. At other times they are only stored.
+/// When the kernel wakes the reader of events. At other times, events are only stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeUp {
     Never = 0,
-    /// When nothing is in flight any more.
+    /// When no request is in flight any more.
     WhenIdle = 1,
-    /// When something is in flight and something is runnable.
+    /// When requests are in flight and threads are runnable.
     WhenBusyAndRunnable = 2,
 }
 
@@ -89,24 +89,24 @@ impl Observer {
         })
     }
 
-    /// Says when to be woken; whether that is something else than before.
+    /// Sets when to be woken. Returns whether that is a change.
     pub fn set_wake_up(&mut self, wake_up: WakeUp) -> bool {
         if self.wake_up == wake_up {
             return false;
         }
         self.wake_up = wake_up;
-        // It fails for an index that the map does not have only.
+        // It can fail only for an invalid index.
         let _ = self.control.set(0, wake_up as u32, 0);
         true
     }
 
-    /// The calling thread preempts the program's threads, which is to be told.
+    /// Announces that the calling thread preempts the program's threads.
     pub fn tell_of_preemption(&mut self) {
         let thread = u32::try_from(gettid().as_raw_nonzero().get()).unwrap_or_default();
         let _ = self.control.set(2, thread, 0);
     }
 
-    /// The next event, in the order in which the kernel kept them.
+    /// The next event, in the order of the kernel's ring.
     pub fn next(&mut self) -> Option<Record> {
         self.events.next().and_then(|bytes| Record::parse(&bytes))
     }
@@ -118,7 +118,7 @@ impl Observer {
 }
 
 impl AsFd for Observer {
-    /// Its descriptor becomes ready when the kernel wakes, and while there are events.
+    /// The descriptor becomes ready when the kernel wakes the reader, and while events are waiting.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -138,11 +138,11 @@ fn refused(what: &str, error: &(dyn std::error::Error + 'static)) -> NativeError
 /// Cause of a thread's becoming runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It has been seen for the first time.
+    /// The thread has been observed for the first time.
     Started,
     /// A request completed.
     Completion,
-    /// Its time was over.
+    /// Its timeout expired.
     Timer,
     /// A thread of the kernel, such as a journal's, woke it.
     KernelThread,
@@ -157,21 +157,21 @@ pub(crate) enum Cause {
 pub(crate) enum Seen {
     /// The device got a request.
     Issued { id: u64, writes: bool, by_others: bool },
-    /// It completed one.
+    /// A request completed.
     Completed { id: u64 },
-    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke had waited for so
-    /// long before, and gone on only for moments as timeouts were over. `only_slept`: it waited for no other event
-    /// than the end of a time, or that is not known.
+    /// A thread became runnable that was blocked since then (0: unknown). If a request woke it, it had waited for
+    /// `waited_before_ns` before, interrupted only by timeouts. `only_slept`: it waited only for a timeout, as far as
+    /// is known.
     Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32, only_slept: bool },
     /// A thread blocked or ended.
     Blocked,
     /// The supervisor has taken the processor of a thread.
     Preempted,
-    /// It has left that processor.
+    /// The supervisor has left that processor.
     Resumed,
     /// A thread of the kernel that gave the device something to do is runnable.
     Helps,
-    /// It blocked, or has done its piece of work.
+    /// The thread blocked, or has done its piece of work.
     Rests,
 }
 
@@ -267,7 +267,7 @@ mod tests {
         );
         let output = Command::new("sh").args(["-c", &line]).current_dir(&folder).output().unwrap();
         if !output.status.success() {
-            // Without libbpf's headers or llvm-strip it can't be made here.
+            // Without libbpf's headers or llvm-strip the object can't be made here.
             println!("SKIPPED the_object_is_made_from_its_source: {}", String::from_utf8_lossy(&output.stderr));
             return;
         }

@@ -32,9 +32,9 @@ pub struct Program<'a> {
 /// Result of starting a command.
 #[derive(Debug)]
 pub enum Start<'a> {
-    /// It runs.
+    /// The program runs.
     Runs(Program<'a>),
-    /// There is no such program, or it can't be run; a shell has this exit status for it.
+    /// The program does not exist, or can't be run; a shell has this exit status for it.
     Refused {
         /// 126 or 127.
         status: u8,
@@ -43,19 +43,19 @@ pub enum Start<'a> {
     },
 }
 
-/// Why [`Program::wait`] has returned.
+/// Reason why [`Program::wait`] has returned.
 #[derive(Debug)]
 pub enum Ended {
     /// The command has ended.
     Command {
-        /// As a shell has it: 128 and the signal's number if one ended it.
+        /// Exit status as in a shell: 128 plus the signal's number if a signal ended it.
         status: u8,
         /// The host's monotonic clock when that was seen.
         at: Duration,
     },
-    /// A process that helps has ended, which it does not do by itself: this one.
+    /// This helper process has ended, which it does not do by itself.
     Helper(&'static str),
-    /// Something can be read from the descriptor that was watched.
+    /// The watched descriptor is readable.
     Readable,
 }
 
@@ -83,9 +83,9 @@ impl<'a> Program<'a> {
         // SAFETY: only system calls that are safe between fork and exec.
         unsafe {
             starter.pre_exec(move || {
-                // All that it starts is in the cgroup, too.
+                // The program's children are in the cgroup, too.
                 rustix::io::write(&processes, b"0")?;
-                // It is killed with this process at the latest by the watchdog; this is sooner.
+                // The watchdog would kill it with this process, too, but later.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 // An observer of the cgroup sees a process when it begins to wait or to run.
                 let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
@@ -106,7 +106,7 @@ impl<'a> Program<'a> {
                 return Ok(Start::Refused { status, reason });
             }
         };
-        // Closes this process's end of the pipe: one that is killed before it begins writes nothing.
+        // Closes this process's end of the pipe, so that the end of a program killed before its start is noticed.
         drop(starter);
         let mut nanos = [0; 8];
         let began = match rustix::io::read(&times, &mut nanos).doing(DOING)? {
@@ -124,7 +124,7 @@ impl<'a> Program<'a> {
     }
 
     /// Waits for the end of the command or of a helper process (the watchdog, `helper`), for input from `watched`, or
-    /// for the timeout, which is `None`.
+    /// for the timeout, if there is one.
     ///
     /// # Errors
     /// The host's error.
@@ -159,15 +159,15 @@ impl<'a> Program<'a> {
         }))
     }
 
-    /// Passes a signal on to the command. One that is stopped does not see it until it goes on.
+    /// Passes a signal on to the command. A stopped process must continue to receive it.
     pub fn ask_to_end(&self, signal: i32) {
         for signal in [Signal::from_named_raw(signal), Some(Signal::CONT)].into_iter().flatten() {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Kills all processes of the command, including those that it left behind. Returns whether they have ended: one
-    /// that waits for a device ends when the device answers.
+    /// Kills all processes of the command, including those that it left behind. Returns whether they have ended: a
+    /// process that waits for a device ends when the device answers.
     pub fn end_all(&mut self) -> bool {
         let gone = self.scope.cgroup.end();
         if gone {

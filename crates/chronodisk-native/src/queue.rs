@@ -28,9 +28,9 @@ pub struct QueueSettings {
     pub discard: bool,
 }
 
-/// For how long requests of this block device have waited and been served so far, all of them together, as its kernel
-/// accounts for them in whole milliseconds: the eleventh number of its `stat` (`Documentation/block/stat.rst`). `None`
-/// where the kernel does not tell. From 2^32 ms on it begins at zero again.
+/// Time that requests of this block device have waited and been served so far, in total, in the kernel's whole
+/// milliseconds: the eleventh number of its `stat` (`Documentation/block/stat.rst`). `None` if the kernel does not
+/// report it. It wraps at 2^32 ms.
 #[must_use]
 pub fn request_time(node: &Path) -> Option<Duration> {
     let number = stat(node).ok()?.st_rdev;
@@ -70,7 +70,7 @@ impl Queue {
         self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
         self.write("write_cache", if wanted.volatile_cache { "write back" } else { "write through" })?;
         self.write("rotational", if wanted.rotational { "1" } else { "0" })?;
-        // Not to be undone on this device.
+        // Can't be undone on this device.
         if !wanted.discard {
             self.write("discard_max_bytes", "0")?;
         }

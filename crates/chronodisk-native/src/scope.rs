@@ -1,4 +1,4 @@
-//! Where a command runs.
+//! Isolation of a command.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -43,19 +43,19 @@ impl CommandScope {
         Ok(CommandScope { watchdog, cgroup })
     }
 
-    /// Readable when the process that helps has ended, which it does not do by itself.
+    /// Readable when the helper process has ended, which it does not do by itself.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.watchdog.pidfd()
     }
 
-    /// The process that helps, if it has ended, which it does not do by itself.
+    /// Name of the helper process if it has ended, which it does not do by itself.
     #[must_use]
     pub fn lost(&self) -> Option<&'static str> {
         has_ended(self.watchdog.pidfd()).then_some(WATCHDOG)
     }
 
-    /// Ends all processes in it. Says whether they have gone.
+    /// Kills all processes in it. Returns whether they are gone.
     pub fn end_all(&self) -> bool {
         self.cgroup.end()
     }

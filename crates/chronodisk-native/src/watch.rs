@@ -21,14 +21,14 @@ use crate::observer::tracker::Tracker;
 use crate::observer::{Observer, WakeUp};
 use crate::scope::CommandScope;
 
-/// How often the ring of events is emptied at least, so that it never becomes full.
+/// Longest interval between two reads of the ring of events, so that it never becomes full.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest freeze; then the command runs for a moment regardless of its debt: a slow request must not stop it for long.
 const FROZEN_MAX: Nanos = Nanos::from_millis(500);
-/// How long that moment is at least: with a shorter one the command would get no further.
+/// Minimum length of that moment: with a shorter one the command would make no progress.
 const GOES_ON: Nanos = Nanos::from_millis(20);
-/// A request in flight for so long may have completed unseen. The BPF program is not run for one completion in some
-/// thousands, on Linux 6.18, and the kernel counts no run that it skipped (`recursion_misses`); why is not known.
+/// Time after which a request in flight may have completed unseen. On Linux 6.18, the BPF program is not run for one
+/// completion in some thousands, without a count of skipped runs (`recursion_misses`); the cause is unknown.
 const MAYBE_UNSEEN: Nanos = Nanos::from_millis(20);
 /// Part of the smallest quantum for the supervisor's own work.
 const PAUSE_MIN: Duration = Duration::from_micros(5);
@@ -51,7 +51,7 @@ pub struct Watching {
 /// Result of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
-    /// One for each of the options, in their order.
+    /// One prediction for each of the options, in their order.
     pub predictions: Vec<Prediction>,
     /// Whether the first prediction's command could be frozen: its requests were long enough for that.
     pub freezes: bool,
@@ -68,10 +68,10 @@ pub struct Observation {
 }
 
 impl CommandScope {
-    /// Tries whether commands of this scope can be watched at all, before any has begun.
+    /// Checks that commands of this scope can be watched, before any has begun.
     ///
     /// # Errors
-    /// As [`CommandScope::watch`] has them.
+    /// As for [`CommandScope::watch`].
     pub fn expect_watchable(&self) -> Result<(), NativeError> {
         self.watch(Path::new("/dev/null"), Vec::new()).map(drop)
     }
@@ -103,7 +103,7 @@ impl Watch {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).doing(DOING)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).doing(DOING)?;
         epoll::add(&events, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).doing(DOING)?;
-        // By edges: the ring is ready as long as it has events, but only a wake-up of the kernel's counts.
+        // Edge-triggered: the ring is ready while it has events, but only a wake-up by the kernel counts.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, &self.observer, epoll::EventData::new_u64(RING), edges).doing(DOING)?;
         // epoll's own timeout counts whole milliseconds on older kernels, longer than a whole request may take.
@@ -159,7 +159,7 @@ const STOP: u64 = 0;
 const RING: u64 = 1;
 const TIMER: u64 = 2;
 
-/// `cgroup.freeze`. It is thawed when this is dropped.
+/// The file `cgroup.freeze`. The cgroup is thawed when this is dropped.
 #[derive(Debug)]
 struct Freezer(OwnedFd);
 
@@ -178,7 +178,7 @@ impl Drop for Freezer {
 struct Supervisor {
     tracker: Tracker,
     observer: Observer,
-    /// Where the kernel says how many requests the device has.
+    /// The kernel's file with the number of the device's requests in flight.
     in_flight: PathBuf,
     looked_at: Nanos,
     freezer: Freezer,
@@ -224,7 +224,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends requests whose completion was not seen. A device with such a request would seem busy for long.
+    /// Ends requests whose completion was not seen, since they would make the device seem busy.
     fn look_for_unseen(&mut self) {
         let now = nanos(monotonic());
         let is_old = self.tracker.oldest_request().is_some_and(|issued| now.saturating_sub(issued) >= MAYBE_UNSEEN);
@@ -242,7 +242,7 @@ impl Supervisor {
         }
     }
 
-    /// Freezes and thaws; says when to be woken, and when to look again at the latest.
+    /// Freezes or thaws. Returns when to be woken, and when to check again at the latest.
     fn act(&mut self) -> (WakeUp, Duration) {
         let now = nanos(monotonic());
         let mut wish = self.tracker.wish(now);
@@ -285,11 +285,11 @@ impl Supervisor {
         self.tracker.thawed(nanos(monotonic()));
     }
 
-    /// Whether it is to stop.
+    /// Waits for this time. Returns whether to stop.
     fn wait(&self, pause: Duration) -> bool {
         let timespec =
             |pause: Duration| Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
-        // Without a timer there is still the timeout. Zero would stop it.
+        // Without the timer, the timeout still applies. A zero timer would never fire.
         if !pause.is_zero() {
             let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(pause) };
             let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
@@ -302,8 +302,8 @@ impl Supervisor {
     }
 }
 
-/// Runs before other threads: after a late freeze the command would be too far ahead. This thread sleeps most of the
-/// time. Without the permission it is only less accurate.
+/// Gives this thread priority over others: after a late freeze the command would be too far ahead. The thread sleeps
+/// most of the time. Without the permission, freezing is only less accurate.
 #[allow(unsafe_code)]
 fn be_prompt() {
     let parameters = libc::sched_param { sched_priority: 1 };

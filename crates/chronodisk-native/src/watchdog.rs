@@ -14,7 +14,7 @@ use crate::cgroup::{self, Parent};
 use crate::error::{Doing, NativeError};
 use crate::helper::{DESCRIPTOR, bequeath};
 
-/// The word by which this executable becomes the watchdog.
+/// Argument with which this executable becomes the watchdog.
 const WORD: &str = "native-watchdog";
 /// The watchdog as its starter holds it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Watchdog {
         Ok(Watchdog { child, _pipe: pipe, pidfd })
     }
 
-    /// Readable when it has ended, which it never does by itself.
+    /// Readable when the watchdog has ended, which it never does by itself.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -48,13 +48,13 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // All that it would do is done, and it may have been stopped.
+        // It has no work left, and may be stopped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How often it looks whether the command is frozen, and how long that may be.
+/// Interval of the checks for a frozen command, and the longest time that it may be frozen.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const FROZEN_MAX: Duration = Duration::from_millis(800);
 
@@ -66,7 +66,7 @@ pub fn native_watchdog() -> ExitCode {
     // SAFETY: the starter has put the descriptor of the cgroup above the command's there, and it stays open for as long
     // as this process lives.
     let parent = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
-    // It may not be there yet.
+    // The cgroup may not exist yet.
     let cgroup = || cgroup::open_in(parent, &name).ok();
     let mut frozen_since = None;
     let mut stdin = io::stdin();
@@ -78,7 +78,7 @@ pub fn native_watchdog() -> ExitCode {
                     thaw_what_stays_frozen(directory.as_fd(), &mut frozen_since);
                 }
             }
-            // The pipe's end: nothing is ever written to it.
+            // The end of the pipe: no byte is ever written to it.
             Ok(_) => {
                 if matches!(stdin.read(&mut [0]), Ok(0) | Err(_)) {
                     break;

@@ -225,7 +225,7 @@ fn a_program_that_is_none_has_a_shells_status_and_leaves_no_journal() {
 
 #[test]
 fn times_are_the_programs_own() {
-    // Without a single call that is recorded, a second of one processor's work.
+    // A second of one processor's work, without any recorded call.
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo x >spent";
     let folder = tempfile::tempdir().unwrap();
     let command = ["sh".into(), "-c".into(), format!("cd {}; {script}", folder.path().display()).into()];

@@ -24,7 +24,7 @@ pub struct Device {
     info: DeviceInfo,
     state: Option<State>,
     speed: Speed,
-    /// Limits of the command line; a profile has its own in its text.
+    /// Limits from the command line; a profile's own limits are in its text.
     limits: Option<String>,
 }
 
@@ -43,18 +43,18 @@ enum Source {
     Program(String),
 }
 
-/// The device of the profile that the user named, with `capacity_bytes` instead of its own; as many of it in a row as
-/// that takes, if one can't have so much.
+/// The device of a profile, with `capacity_bytes` instead of its own capacity. If that exceeds the profile's, several
+/// devices are concatenated.
 pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device, Failure> {
     Device::new(reaching(find(name)?, capacity_bytes)?, BuildOptions { capacity_bytes, seed })
 }
 
-/// As [`load`], but a capacity that one device can't have is an error.
+/// As [`load`], but a capacity beyond the profile's is an error.
 pub fn load_one(name: &str, capacity_bytes: u64, seed: u64) -> Result<Device, Failure> {
     Device::new(find(name)?, BuildOptions { capacity_bytes: Some(capacity_bytes), seed })
 }
 
-/// The device, or as many of it in a row as the capacity takes, if one of it can't have so much.
+/// The device, or several concatenated ones if the capacity exceeds the profile's.
 fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Failure> {
     let Some(capacity_bytes) = capacity_bytes else { return Ok(profile) };
     let row = profile.reaching(capacity_bytes).map_err(failure)?;
@@ -66,7 +66,7 @@ fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Fa
     Ok(row)
 }
 
-/// As [`load`], behind the queue of a host's kernel with this elevator.
+/// As [`load`], behind the request queue of a host's kernel with this elevator.
 pub fn load_behind_host_queue(
     name: &str,
     elevator: &str,
@@ -77,7 +77,7 @@ pub fn load_behind_host_queue(
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 
-/// As [`load`], or a program (`exec:COMMAND`), or a device at the emulator server that the user named.
+/// As [`load`], but also accepts a program (`exec:COMMAND`), or a device at the emulator server.
 pub fn load_anywhere(
     name: Option<&str>,
     elsewhere: &Elsewhere,
@@ -168,7 +168,7 @@ impl Device {
         }
     }
 
-    /// The device that goes on from the state in a file, if one is given.
+    /// The device, starting from the state in a file if one is given.
     pub fn begin_in(self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
         let Source::Profile(profile) = &self.source else {
@@ -204,12 +204,12 @@ impl Device {
         Ok(self.with_speed(speed))
     }
 
-    /// As [`at_speed`](Self::at_speed), for a model that is in this process.
+    /// As [`at_speed`](Self::at_speed), for a local model.
     pub fn with_speed(self, speed: Option<Speed>) -> Self {
         Device { speed: speed.unwrap_or_default(), ..self }
     }
 
-    /// How many times as fast as its model it is.
+    /// Its speed relative to its model.
     pub fn speed(&self) -> Speed {
         self.speed
     }
@@ -224,7 +224,7 @@ impl Device {
         &self.info.name
     }
 
-    /// Whether a host's request queue is part of it.
+    /// Whether it includes a host's request queue.
     pub fn has_host_queue(&self) -> bool {
         match &self.source {
             Source::Profile(profile) => profile.has_host_queue(),
@@ -237,10 +237,10 @@ impl Device {
         &self.info
     }
 
-    /// A new one at instant zero.
+    /// A new model at instant zero.
     ///
     /// # Panics
-    /// For a program, which only [`load_anywhere`] gives and [`port`](Self::port) starts.
+    /// For a program, which only [`load_anywhere`] returns and only [`port`](Self::port) starts.
     pub fn model(&self) -> Result<Box<dyn DeviceModel>, Failure> {
         self.model_with_seed(self.build.seed)
     }
@@ -255,7 +255,7 @@ impl Device {
         Ok(self.speed.apply(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0))
     }
 
-    /// A new one at instant zero, wherever it is.
+    /// A new model at instant zero, local or remote.
     pub fn port(&self, elsewhere: &Elsewhere) -> Result<ModelPort, Failure> {
         let reset = Reset {
             seed: self.build.seed,
@@ -278,7 +278,7 @@ impl Device {
         })
     }
 
-    /// Where a guest finds its model.
+    /// The guest's choice of a local or remote model.
     pub fn choice(&self, elsewhere: &Elsewhere) -> ModelChoice {
         match (&self.source, &elsewhere.server) {
             (Source::Program(command), _) => ModelChoice::Program { command: command.clone() },
@@ -297,7 +297,7 @@ impl Device {
         }
     }
 
-    /// The result's description of the device, from which it can be made again.
+    /// The description of the device in a result, from which it can be made again.
     pub fn used(&self) -> DeviceUsed {
         let capacity_bytes = self.info.capacity_sectors * SECTOR_BYTES;
         let (text, program) = match &self.source {
@@ -323,7 +323,7 @@ impl Device {
     }
 }
 
-/// Over everything that decides the initial state, each part preceded by its length.
+/// Hash over everything that determines the initial state, each part preceded by its length.
 fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64, state: Option<u64>) -> String {
     let length = profile_toml.len() as u64;
     let numbers = [length, capacity_bytes, seed].map(u64::to_le_bytes);
@@ -346,7 +346,7 @@ pub fn build_failure(error: BuildError) -> Failure {
     }
 }
 
-/// With the line of the file, if the mistake is in one that can be read.
+/// The failure for an error, with the line of the file if the error is in one.
 pub fn failure(error: ProfileError) -> Failure {
     let failure = Failure::usage(&error);
     let failure = match &error.help {

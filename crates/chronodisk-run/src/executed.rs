@@ -48,7 +48,7 @@ impl Executed {
         self.keep_end(directory);
     }
 
-    /// The result of the repetitions before says how it ended, too.
+    /// The result of the earlier repetitions must say how the run ended, too.
     pub(crate) fn keep_end(&mut self, directory: &RunDirectory) {
         if self.is_kept
             && let Err(failure) = directory.write_run(&self.result)

@@ -8,21 +8,21 @@ use chronodisk_store::StoreError;
 
 /// Exit statuses of the command itself; `run -- CMD` passes CMD's own.
 pub mod status {
-    /// All went well.
+    /// Success.
     pub const FINE: u8 = 0;
     /// A check that was asked for did not hold.
     pub const CHECK_FAILED: u8 = 1;
     /// Wrong usage or configuration.
     pub const USAGE: u8 = 2;
-    /// This host lacks something.
+    /// The host lacks something.
     pub const HOST_LACKS: u8 = 3;
-    /// Chronodisk itself failed after CMD had started, whose own status is anything else.
+    /// Chronodisk itself failed after CMD had started. CMD's own status can be any other.
     pub const OWN_FAILURE: u8 = 125;
 }
 
 static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
 
-/// From now on a defect of Chronodisk's has the status that no CMD has.
+/// After this call, a failure of Chronodisk has a status of its own.
 pub(crate) fn command_began() {
     COMMAND_BEGAN.store(true, Ordering::Relaxed);
 }
@@ -64,7 +64,7 @@ impl Failure {
         Failure::new(status::USAGE, message)
     }
 
-    /// This host lacks something, or the operating system refused something.
+    /// The host lacks something, or the operating system refused a call.
     pub fn host(message: impl fmt::Display) -> Self {
         Failure::new(status::HOST_LACKS, message)
     }
@@ -80,7 +80,7 @@ impl Failure {
         self
     }
 
-    /// The same after CMD has started: its status is no mistake of the user's any more.
+    /// The failure after CMD has started: it is no longer a usage error.
     #[must_use]
     pub fn after_start(mut self) -> Self {
         self.0.status = status::OWN_FAILURE;
@@ -105,7 +105,7 @@ impl Failure {
         self.0.place.as_ref()
     }
 
-    /// The exit status that goes with it.
+    /// The failure's exit status.
     pub fn status(&self) -> u8 {
         self.0.status
     }

@@ -1,4 +1,4 @@
-//! How much memory the contents of files may take.
+//! Limits on the memory for the contents of files.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ pub fn default_limit() -> ContentsLimit {
     ContentsLimit::of_bytes(bounds.into_iter().flatten().min().unwrap_or(FALLBACK_BYTES) / 4)
 }
 
-/// Of a host that does not say how much memory it has.
+/// Default limit on a host whose memory size is unknown.
 const FALLBACK_BYTES: u64 = 4 << 30;
 
 /// This host's memory in bytes.
@@ -40,7 +40,7 @@ pub fn host_memory_bytes() -> u64 {
     host_bytes().unwrap_or(MEMORY_IF_UNKNOWN_BYTES)
 }
 
-/// Assumed where `/proc/meminfo` says nothing.
+/// Memory size that is assumed without `/proc/meminfo`.
 const MEMORY_IF_UNKNOWN_BYTES: u64 = 2 << 30;
 
 fn host_bytes() -> Option<u64> {
@@ -66,7 +66,7 @@ pub fn exceeded(file: impl std::fmt::Display, over: OverLimit) -> Failure {
     Failure::usage(format!("{file}: {over}")).help(OverLimit::HELP)
 }
 
-/// A result, a log or a trace that can't be read.
+/// The failure for an unreadable result, log or trace.
 pub fn unreadable(error: ReportError) -> Failure {
     match error {
         ReportError::Memory { path, over } => exceeded(path.display(), over),

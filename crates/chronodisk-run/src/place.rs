@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Refuses a place where no file can be made, as far as that can be told before the work whose result goes there.
+/// Refuses a place where no file can be created, as far as that can be checked before the run.
 pub fn expect_place(file: &Path) -> Result<(), Failure> {
     let shown = file.display();
     if file.is_dir() {

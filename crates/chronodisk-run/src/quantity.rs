@@ -53,7 +53,7 @@ pub fn age(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(expected)
 }
 
-/// Durations between two bounds, both included, such as `0us..2ms`; one duration is both bounds.
+/// A range of durations, both bounds included, such as `0us..2ms`; a single duration is both bounds.
 pub fn duration_range(text: &str) -> Result<RangeInclusive<Nanos>, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (min, max) = (parse_duration(min)?, parse_duration(max)?);

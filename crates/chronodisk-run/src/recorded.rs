@@ -11,9 +11,9 @@ pub struct RecordedOptions(BTreeMap<String, RecordedOption>);
 /// An option of a command.
 #[derive(Clone, Debug)]
 pub struct RecordedOption {
-    /// Its name in results. That of a value with a dimension ends in the unit.
+    /// Name of the option in results. If its value has a dimension, the name ends in the unit.
     pub name: String,
-    /// Its value, or the default. Null if there is neither.
+    /// Its value or default; null if it has neither.
     pub value: Value,
     /// Whether the user typed it.
     pub given: bool,
@@ -31,7 +31,7 @@ impl RecordedOptions {
         self.0.get(flag).is_some_and(|option| option.given)
     }
 
-    /// Records the value that took effect for a flag whose default depends on other flags or on the host.
+    /// Records the effective value of a flag whose default depends on other flags or on the host.
     ///
     /// # Panics
     /// If the command has no such flag.

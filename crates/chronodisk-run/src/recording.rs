@@ -17,7 +17,7 @@ pub struct Gathered(Arc<Mutex<State>>);
 /// The log and the figures until now.
 pub struct State {
     log: Option<LogWriter>,
-    /// Why there is no log any more.
+    /// Reason why the log ended early.
     failure: Option<ReportError>,
     /// Figures of all requests.
     pub summary: StreamedSummary,
@@ -29,7 +29,7 @@ pub struct State {
     recent_bytes: u64,
 }
 
-/// Requests of a second whose median is shown.
+/// Number of the latest requests whose median is shown.
 const RECENT_MAX: usize = 1 << 16;
 
 /// Monotonic counters, for readers that poll.
@@ -107,7 +107,7 @@ impl Gathered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the server to bring the requests to.
+    /// A recorder for the server.
     pub fn recorder(&self) -> Box<dyn Recorder> {
         Box::new(self.clone())
     }
@@ -150,7 +150,7 @@ impl Recorder for Gathered {
         if let Some(log) = &mut state.log
             && let Err(error) = log.append(records)
         {
-            // The clients have done nothing wrong, and go on.
+            // The error does not concern the clients, so serving continues.
             note(format_args!("warning: the request log can't be written: {error}"));
             state.failure = Some(error);
             state.log = None;

@@ -16,8 +16,8 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::Failure;
 
-/// Ctrl-C, SIGTERM and the end of the terminal; not SIGHUP where the caller has it ignored, as `nohup` does. SIGQUIT
-/// only where the program gets it, too.
+/// Ctrl-C, SIGTERM and the end of the terminal (SIGHUP), unless the caller ignores SIGHUP, as `nohup` does. SIGQUIT
+/// only if the program receives it, too.
 fn ending_signals(keyboard: Keyboard) -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut signals = vec![SIGINT, SIGTERM];
@@ -43,7 +43,7 @@ pub enum Keyboard {
     AsksToEnd,
 }
 
-/// Catches the signals that ask this process to end, until it is dropped.
+/// Catches signals to end, until it is dropped.
 pub struct EndSignals {
     delivery: Mutex<SignalDelivery<UnixStream, WithRawSiginfo>>,
     /// The delivery's own descriptor once more.
@@ -62,7 +62,7 @@ struct Seen {
 }
 
 impl EndSignals {
-    /// From now on.
+    /// Catches the signals from now on.
     pub fn catch(keyboard: Keyboard) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
         let (news, tell) = UnixStream::pair().map_err(failed)?;
@@ -98,8 +98,8 @@ impl EndSignals {
         request.map(|request| request.signal).or(typed)
     }
 
-    /// Waits for a signal, or until something can be read from one of `others`, or for this time; says which of them
-    /// can be read, the first if there are several.
+    /// Waits for a signal, for input from one of `others`, or for this time. Returns the index of the first readable
+    /// one.
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Option<Duration>) -> Option<usize> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
         let all = others.iter().copied().chain([self.news.as_fd()]);
@@ -162,7 +162,7 @@ impl EndFlag {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// The same, for those who look at a flag.
+    /// A flag that is set by the first signal.
     pub fn as_flag(&self) -> &AtomicBool {
         &self.came
     }

@@ -1,6 +1,6 @@
 //! "Did you mean": the names nearest to one that does not exist.
 
-/// A sentence with up to three of `names` that are near `wrong`, nearest first; `None` if none is.
+/// A sentence with up to three of `names` that resemble `wrong`, nearest first; `None` if none does.
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut near: Vec<(f64, &str)> = names
         .map(|name| (strsim::jaro_winkler(&wrong.to_lowercase(), &name.to_lowercase()), name))
@@ -16,8 +16,8 @@ pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<
     }
 }
 
-/// Jaro-Winkler similarity from which two names look like a slip of the finger; clap's own threshold
-/// for flags is 0.7 of Jaro's, which Winkler's bonus for a common beginning raises.
+/// Jaro-Winkler similarity from which a name counts as a typing error. clap's own threshold for flags is 0.7 of Jaro's
+/// similarity, which Winkler's bonus for a common beginning raises.
 const SIMILAR_ENOUGH: f64 = 0.8;
 
 #[cfg(test)]

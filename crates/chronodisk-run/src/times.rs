@@ -14,8 +14,8 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// How long `left` further runs take if they take as long as the `done` ones did, for the end of a line of progress.
-/// Nothing before the first has ended.
+/// Estimated time for `left` further runs, from the mean of the `done` ones, for the end of a progress line. Empty
+/// before the first run has ended.
 pub fn time_left(elapsed: Duration, done: u32, left: u32) -> String {
     if done == 0 || left == 0 {
         return String::new();

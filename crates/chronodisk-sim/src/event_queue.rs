@@ -35,7 +35,7 @@ impl<E> EventQueue<E> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// The earliest instant that an event reaches with the least time still needed after it, which `rest` tells. `None`
+    /// The earliest instant for an event's instant plus the least time needed after it, which `rest` returns. `None`
     /// without events.
     #[must_use]
     pub fn earliest_end(&self, rest: impl Fn(&E) -> Nanos) -> Option<Nanos> {

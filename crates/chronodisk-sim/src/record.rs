@@ -32,7 +32,7 @@ pub struct RequestRecord {
     /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before. Under the host's clock it may
     /// lie slightly before [`due`](Self::due), because sending begins early by its usual duration.
     pub completed: Nanos,
-    /// How it ended, as the host was told.
+    /// Status, as reported to the host.
     pub status: Status,
     /// Whether the bytes could not be moved: [`status`](Self::status) is then a media error, instead of the model's
     /// status.

@@ -55,13 +55,13 @@ pub enum Op {
     WriteZeroes,
     /// Data to a zone that the address begins, put where its write pointer is.
     ZoneAppend,
-    /// The zone that the address begins becomes empty.
+    /// Empties the zone at the address.
     ZoneReset,
-    /// The zone that the address begins is opened until it is closed.
+    /// Opens the zone at the address until it is closed.
     ZoneOpen,
     /// The zone that the address begins is closed; it can be written on later.
     ZoneClose,
-    /// The zone that the address begins becomes full.
+    /// Makes the zone at the address full.
     ZoneFinish,
 }
 
@@ -133,7 +133,7 @@ impl FromStr for Op {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
-    /// Served when nothing else waits.
+    /// Served when no other request waits.
     Idle,
     /// The default.
     #[default]
@@ -143,7 +143,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, lowest first.
+    /// All priorities, lowest first.
     pub const ALL: [Priority; 3] = [Priority::Idle, Priority::Normal, Priority::High];
 
     /// The name used in logs, traces and JSON.
@@ -182,7 +182,7 @@ pub struct Request {
     pub fua: bool,
     /// Urgency.
     pub priority: Priority,
-    /// Hardware queue on which the request came.
+    /// Hardware queue of the request.
     pub queue: u16,
     /// Process, stream or client that issued it; 0 where unknown.
     pub issuer: u32,
@@ -217,7 +217,7 @@ impl Request {
     }
 }
 
-/// How a request ended.
+/// Status of a completed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -232,7 +232,7 @@ pub enum Status {
     Unsupported,
     /// An address that begins no zone, for an operation on a zone.
     InvalidField,
-    /// A write that goes beyond the zone's capacity.
+    /// A write exceeds the zone's capacity.
     ZoneBoundary,
     /// A write to a zone that is full.
     ZoneFull,
@@ -247,7 +247,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them, in the order of their codes.
+    /// All statuses, in the order of their codes.
     pub const ALL: [Status; 11] = [
         Status::Ok,
         Status::MediaError,
@@ -301,6 +301,6 @@ pub struct Completion {
     pub id: RequestId,
     /// The instant at which the host must see it.
     pub at: Nanos,
-    /// How it ended.
+    /// Status of the completion.
     pub status: Status,
 }

@@ -32,7 +32,7 @@ pub enum TextFile {
 }
 
 impl TextFile {
-    /// All kinds.
+    /// All kinds of text files.
     pub const ALL: [TextFile; 10] = [
         TextFile::Profile,
         TextFile::DeviceDescription,
@@ -102,7 +102,7 @@ impl TextFile {
     }
 }
 
-/// A text that can't be read.
+/// Error of reading a text.
 #[derive(Debug)]
 pub enum TextError {
     /// The operating system refuses.
@@ -114,7 +114,7 @@ pub enum TextError {
     },
     /// The bytes are not in UTF-8.
     Encoding {
-        /// Offset of the first wrong byte.
+        /// Offset of the first invalid byte.
         at: usize,
     },
 }

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// An instant or a duration in integer nanoseconds; which of the two, the name of the value says.
+/// An instant or a duration in integer nanoseconds; the name of the value tells which.
 ///
 /// 64 bits hold 584 years. Arithmetic that leaves this range panics, because no validated input
 /// can reach it.
@@ -79,7 +79,7 @@ impl Nanos {
         Nanos(self.0.saturating_add(duration.0))
     }
 
-    /// The sum, or `None` where it does not fit.
+    /// The sum, or `None` on an overflow.
     #[must_use]
     pub const fn checked_add(self, duration: Nanos) -> Option<Nanos> {
         match self.0.checked_add(duration.0) {
@@ -110,7 +110,7 @@ impl Sub for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// With the unit that leaves one to three digits before the point, three after it.
+    /// With a unit that leaves one to three digits before the point, and three digits after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0 as f64;
         let text = match self.0 {

@@ -11,13 +11,12 @@ use rustix::io::Errno;
 use crate::host::irregular;
 use crate::{FileOperation, Store, StoreError, check_range, len_of};
 
-/// A block device or a file that stands for one, as it answers by itself.
+/// A block device, or a file in its place, with the answers of the host.
 ///
-/// Where the host permits (`O_DIRECT`), every operation reaches the device and none the host's
-/// page cache; elsewhere, on tmpfs for instance, the page cache answers, and
-/// [`is_direct`](Self::is_direct) says so. Offsets and lengths must be multiples of
-/// [`block_bytes`](Self::block_bytes) then. A block device that something else of the system uses,
-/// such as a mounted file system, can't be opened for writing.
+/// If the host permits `O_DIRECT`, every operation bypasses the host's page cache and reaches the device. Elsewhere, on
+/// tmpfs for instance, the page cache answers, and [`is_direct`](Self::is_direct) returns false. With `O_DIRECT`,
+/// offsets and lengths must be multiples of [`block_bytes`](Self::block_bytes). A block device in use, such as by a
+/// mounted file system, can't be opened for writing.
 #[derive(Debug)]
 pub struct DeviceStore {
     file: File,
@@ -45,7 +44,7 @@ impl DeviceStore {
         let kind = std::fs::metadata(path).map_err(failed(FileOperation::Open))?.file_type();
         let is_device = kind.is_block_device();
         if let Some(kind) = irregular(kind).filter(|_| !is_device) {
-            // To open a pipe may take for ever.
+            // Opening a pipe may block for ever.
             return Err(StoreError::NotRegular { path: path.to_owned(), kind });
         }
         // "If the block device is in use by the system (e.g., mounted), open() fails with the error EBUSY", open(2).
@@ -138,7 +137,7 @@ impl Store for DeviceStore {
         Ok(())
     }
 
-    /// By a hole where the device or its file system can make one, by writing zeros elsewhere.
+    /// Punches a hole if the device or its file system supports it, otherwise writes zeros.
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
         if len_bytes == 0 {

@@ -64,7 +64,7 @@ pub enum StoreError {
     NotRegular {
         /// Path that is not a regular file.
         path: PathBuf,
-        /// Its kind.
+        /// Kind of the object.
         kind: &'static str,
     },
     /// Another process holds the file.
@@ -76,7 +76,7 @@ pub enum StoreError {
     /// The operation would have waited for a disk, which the caller excluded. It had no effect.
     #[error("the bytes are not in memory")]
     WouldWait,
-    /// A squashed image can't be used.
+    /// A squashed image is unusable.
     #[error("{}: {reason}", path.display())]
     Image {
         /// The image, or its map.
@@ -84,14 +84,14 @@ pub enum StoreError {
         /// The problem.
         reason: String,
     },
-    /// Some files of an image are there and others are not, so that nothing is opened or created.
+    /// Only some files of an image exist, so nothing is opened or created.
     #[error("{}", incomplete(image, missing, there))]
     Incomplete {
         /// The image.
         image: PathBuf,
-        /// Files of it that are not there.
+        /// Missing files of the image.
         missing: Vec<PathBuf>,
-        /// Files of it that are there.
+        /// Existing files of the image.
         there: Vec<PathBuf>,
     },
     /// A part of an open image does not match its checksum or format.

@@ -57,7 +57,7 @@ impl FileStore {
             make(&file, capacity_bytes, durability)
         });
         if let Err(error) = made {
-            // It would block the next attempt, unless another process already uses it.
+            // An empty file would block the next attempt. If another process uses it already, it must stay.
             if !matches!(error, StoreError::InUse { .. }) {
                 let _ = host.remove(path);
             }
@@ -66,7 +66,7 @@ impl FileStore {
         Ok(FileStore::from_parts(file, capacity_bytes, durability))
     }
 
-    /// Opens a file, or makes it if there is none.
+    /// Opens a file, or creates it if it does not exist.
     ///
     /// # Errors
     /// As [`FileStore::open`] and [`FileStore::create`].

@@ -2,16 +2,16 @@
 
 use std::fmt::Debug;
 
-/// A clock of the processor time of the thread that asks, handed in from outside so that a store reads none by itself.
+/// A clock of the calling thread's processor time, passed in so that a store reads no clock itself.
 pub trait CpuClock: Debug + Send {
     /// Nanoseconds since an origin of the clock's own; never steps back.
     fn cpu_ns(&self) -> u64;
 }
 
-/// A part of a store, with its use of the host.
+/// A part of a store, with its memory and processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// Its name in results.
+    /// Name of the component in results.
     pub name: &'static str,
     /// Memory that it holds, in bytes: buffers as they are, tables by the number of their entries.
     pub memory_bytes: u64,
@@ -22,7 +22,7 @@ pub struct Component {
 /// A store's use of the host at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Its components; none if the store is of one piece.
+    /// Components of the store; empty if it has a single one.
     pub components: Vec<Component>,
     /// Unclassified bytes of the device, in memory or in a file.
     pub undecided_bytes: u64,

@@ -43,8 +43,8 @@ const FOREIGN: [Foreign; 12] = {
 /// Bytes of a file that show its format.
 const HEAD_BYTES: usize = 512;
 
-/// Refuses a file in the format of another program. A device's contents may begin like one, so this is for files whose
-/// size is not the device's.
+/// Refuses a file in another program's format. A device's contents may begin like one, so use it only for files whose
+/// size differs from the device's.
 pub(crate) fn expect_raw(path: &Path, file: &StoreFile) -> Result<(), StoreError> {
     let size = file.size()?.len_bytes;
     let mut head = vec![0; HEAD_BYTES.min(size as usize)];

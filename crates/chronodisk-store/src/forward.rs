@@ -1,7 +1,6 @@
 //! Stores that change little of another one.
 
-/// Has methods of [`Store`](crate::Store) done by another store, for a store that only changes some of them.
-///
+/// Forwards methods of [`Store`](crate::Store) to another store, for a store that changes only some of them.
 /// ```
 /// use chronodisk_store::{RamStore, Store, StoreError, forward_to_store};
 ///

@@ -2,7 +2,7 @@
 
 use crate::overflow::PAGE_BYTES;
 
-/// Memory is taken in pieces of this size as it is needed.
+/// Unit in which memory is allocated on demand.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_FRAMES: u32 = (CHUNK_BYTES / PAGE_BYTES as usize) as u32;
 
@@ -59,7 +59,7 @@ impl Frames {
         &mut self.chunks[(frame / CHUNK_FRAMES) as usize][start..start + PAGE_BYTES as usize]
     }
 
-    /// A frame that holds nothing, as long as there may be more of them.
+    /// An empty frame, as long as the limit is not reached.
     pub fn take_free(&mut self) -> Option<u32> {
         if let Some(frame) = self.free.pop() {
             return Some(frame);
@@ -102,7 +102,7 @@ impl Frames {
         self.backed[frame as usize]
     }
 
-    /// Says whether the file is known to have space for the frame's page.
+    /// Notes whether the file is known to have space for the frame's page.
     pub fn set_backed(&mut self, frame: u32, is_backed: bool) {
         self.backed[frame as usize] = is_backed;
     }
@@ -119,7 +119,7 @@ impl Frames {
         self.newest = frame;
     }
 
-    /// The frame holds nothing.
+    /// Empties the frame.
     pub fn unlink(&mut self, frame: u32) {
         let (newer, older) = (self.newer[frame as usize], self.older[frame as usize]);
         match newer {

@@ -137,11 +137,11 @@ pub struct FileSize {
 /// Change of a range's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// It becomes a hole.
+    /// Makes the range a hole.
     Punch,
-    /// It reads as zeros, and may take space.
+    /// Makes the range read as zeros; it may take space.
     Zero,
-    /// It gets space, and keeps its contents.
+    /// Allocates space, and keeps the contents.
     Reserve,
 }
 

@@ -1,8 +1,8 @@
-//! Names of the files of a squashed image, and the refusal to create a store where only some of them are.
+//! Names of the files of a squashed image, and the refusal to create a store if only some of them exist.
 //!
 //! An image FILE has checksums in FILE.sums, and its map in FILE.map, or several devices' maps in FILE.0.map,
-//! FILE.1.map and so on. One of these without the others belongs to an image that was moved in part, or lies on a disk
-//! that is not mounted. A store that is created there would be in the way of that image, or overwrite it.
+//! FILE.1.map and so on. If some of these are missing, the image was moved in part, or lies on a disk that is not
+//! mounted. A store created in that place would be in the way of the image, or overwrite it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn sums_path(image: &Path) -> PathBuf {
     append_name(image, ".sums")
 }
 
-/// The map of one of so many devices of an image.
+/// The file of a device's map; `devices` is the number of devices in the image.
 #[must_use]
 pub fn map_path(image: &Path, devices: usize, index: usize) -> PathBuf {
     if devices == 1 { append_name(image, ".map") } else { append_name(image, &format!(".{index}.map")) }
@@ -43,7 +43,7 @@ pub fn names_beside(image: &Path) -> impl Iterator<Item = PathBuf> + '_ {
     [sums_path(image), map_path(image, 1, 0)].into_iter().chain(of_several)
 }
 
-/// The names beside an image that are taken.
+/// Existing files with names beside an image.
 ///
 /// # Errors
 /// [`StoreError::Io`].
@@ -71,7 +71,7 @@ pub(crate) fn refuse_parts_beside(host: &Arc<dyn Host>, path: &Path) -> Result<(
     }
 }
 
-/// Whether a file begins as those of images do.
+/// Whether a file begins like a file of an image.
 fn is_part(host: &Arc<dyn Host>, path: &Path) -> io::Result<bool> {
     let file = match host.open(path, OpenMode::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

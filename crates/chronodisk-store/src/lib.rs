@@ -71,7 +71,7 @@ pub trait Store: Send {
     /// [`StoreError::OutOfRange`], [`StoreError::BudgetExceeded`], [`StoreError::Io`].
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// The range reads as zeros afterwards; the space it took is given back.
+    /// Zeroes the range, and frees its space.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::Io`].
@@ -95,7 +95,7 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// The range is no longer needed: the space it took is given back, and it reads as zeros.
+    /// Discards the range, which is no longer needed: frees its space, and makes it read as zeros.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::Io`].
@@ -116,7 +116,7 @@ pub trait Store: Send {
         Ok(Extent { len_bytes, allocated: true })
     }
 
-    /// Like [`read`](Self::read), unless it would wait for a disk.
+    /// As [`read`](Self::read), but fails if it would block on a disk.
     ///
     /// # Errors
     /// Those of [`read`](Self::read), and [`StoreError::WouldWait`].
@@ -124,7 +124,7 @@ pub trait Store: Send {
         self.read(offset_bytes, bytes)
     }
 
-    /// Like [`write`](Self::write), unless it would first read from a disk.
+    /// As [`write`](Self::write), but fails if it would first read from a disk.
     ///
     /// # Errors
     /// Those of [`write`](Self::write), and [`StoreError::WouldWait`].
@@ -153,7 +153,7 @@ pub trait Store: Send {
         Ok(None)
     }
 
-    /// Makes earlier writes durable, as far as the store's contract goes.
+    /// Makes earlier writes durable, according to the store's contract.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -165,8 +165,7 @@ pub trait Store: Send {
     /// [`StoreError::Io`].
     fn allocated_bytes(&self) -> Result<u64, StoreError>;
 
-    /// Upper bound of [`allocated_bytes`](Self::allocated_bytes); `None` where the host's disk
-    /// is the bound.
+    /// Upper bound of [`allocated_bytes`](Self::allocated_bytes); `None` if only the host's disk limits it.
     fn budget_bytes(&self) -> Option<u64>;
 
     /// Ends writing; written data are as safe as after a flush.
@@ -182,7 +181,7 @@ pub trait Store: Send {
         Vec::new()
     }
 
-    /// From now on the processor time of the store's components is counted, by this clock.
+    /// Measures the processor time of the store's components from now on, with this clock.
     fn measure_cpu(&mut self, _clock: Box<dyn CpuClock>) {}
 
     /// The store's present use of the host, by component.
@@ -199,7 +198,7 @@ pub trait Store: Send {
     }
 }
 
-/// A part of the device that takes space, or that takes none.
+/// A range of the device that is either allocated or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Length in bytes, not zero.

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Pages being loaded, and whether they still equal the device's contents.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// Only ever looked up, or changed as a whole.
+    /// Looked up by page, or changed as a whole; never iterated.
     pages: HashMap<u64, Page>,
 }
 
@@ -35,7 +35,7 @@ impl Loading {
         valid
     }
 
-    /// The page on its way, if it is one, is worth nothing any more.
+    /// Invalidates a page that is being loaded, if it is.
     pub fn changed(&mut self, page: u64) {
         if !self.pages.is_empty()
             && let Some(entry) = self.pages.get_mut(&page)
@@ -44,7 +44,7 @@ impl Loading {
         }
     }
 
-    /// As [`changed`](Self::changed) for all of a range.
+    /// As [`changed`](Self::changed), for a range of pages.
     pub fn changed_range(&mut self, pages: Range<u64>) {
         self.pages.iter_mut().filter(|(page, _)| pages.contains(page)).for_each(|(_, entry)| entry.valid = false);
     }

@@ -29,11 +29,10 @@ use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len
 pub struct OverflowStore {
     file: FileStore,
     frames: Frames,
-    /// Only ever looked up, never iterated.
+    /// Looked up by page, never iterated.
     resident: HashMap<u64, u32>,
     dirty: BTreeSet<u64>,
-    /// Pages on their way from the file and to it; reused, so that the steady state allocates
-    /// nothing.
+    /// Buffers for pages read from the file and written to it; reused, to avoid allocations.
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     /// The file has everything that was acknowledged; no page is ever dirty.
@@ -43,7 +42,7 @@ pub struct OverflowStore {
     statistics: OverflowStatistics,
 }
 
-/// Unit in which the contents come and go.
+/// Unit of caching and eviction.
 pub const PAGE_BYTES: u64 = 4096;
 /// Largest memory of a page, with its share of the tables.
 pub const FRAME_BYTES: u64 = PAGE_BYTES + 128;
@@ -54,7 +53,7 @@ pub const OVERHEAD_BYTES: u64 = 2 * RUN_PAGES * PAGE_BYTES + FRAMES_MIN as u64 *
 const RUN_PAGES: u64 = 64;
 /// Fewest pages in memory.
 const FRAMES_MIN: u32 = 64;
-/// Pages that are looked at for one to leave that is not dirty, when dirty ones can't be written back.
+/// Pages that are searched for a clean one to evict, if dirty ones can't be written back.
 const CLEAN_SEARCH_PAGES: usize = 1024;
 
 /// Counters of an overflow store.
@@ -104,7 +103,7 @@ impl OverflowStore {
         let preload = self.preload.as_mut()?;
         while let Some(page) = preload.next() {
             match self.resident.get(&page) {
-                // It will be needed soon and must not make room until then.
+                // The page is needed soon, so it must not be evicted before.
                 Some(frame) => self.frames.touch(*frame),
                 None => {
                     self.loading.begin(page);
@@ -162,7 +161,8 @@ impl OverflowStore {
         true
     }
 
-    /// An absent page that a write to this range covers partly, and so needs. `None` if all writes go to the file.
+    /// An absent page that a write to this range covers partly, and therefore needs. `None` if all writes go to the
+    /// file.
     #[must_use]
     pub fn missing_for_write(&self, offset_bytes: u64, len_bytes: u64) -> Option<u64> {
         if self.write_through {
@@ -185,7 +185,7 @@ impl OverflowStore {
             let run = self.dirty_run(page);
             next = run.end;
             if let Err(error) = self.write_back(run.clone()) {
-                // Some of its pages may go to the file all the same.
+                // Some of its pages may be writable to the file nevertheless.
                 let alone = if run.end - run.start > 1 { run } else { 0..0 };
                 alone.for_each(|page| drop(self.write_back(page..page + 1)));
                 first_error = first_error.and(Err(error));
@@ -208,10 +208,10 @@ impl OverflowStore {
         }
     }
 
-    /// Reads the file without this store.
+    /// A reader of the file that does not need this store.
     ///
     /// # Errors
-    /// [`StoreError::Io`] if the host gives no further descriptor.
+    /// [`StoreError::Io`] if the host has no further descriptor.
     pub fn file_reader(&self) -> Result<FileStore, StoreError> {
         self.file.duplicate()
     }
@@ -286,9 +286,9 @@ impl OverflowStore {
         self.resident.insert(page, frame);
     }
 
-    /// Keeps a page of the file in memory, if there is room.
+    /// Stores a page of the file in memory, if there is room.
     fn keep(&mut self, page: u64, bytes: &[u8]) {
-        // The file has it: without room it is read again when it is needed.
+        // The page is in the file, so without room it is read again on demand.
         if let Ok(frame) = self.make_room() {
             self.hold(page, frame, bytes);
         }
@@ -323,7 +323,7 @@ impl OverflowStore {
         first..first + absent
     }
 
-    /// Something was read or written, or will be when it was fetched: the preload follows.
+    /// Notes an access that was made, or will be made once its pages are loaded. The preload follows it.
     pub fn note_access(&mut self, offset_bytes: u64, len_bytes: u64) {
         if let Some(preload) = &mut self.preload
             && len_bytes > 0
@@ -395,7 +395,7 @@ impl OverflowStore {
         Ok(())
     }
 
-    /// Makes an absent page resident, with its contents unless all of them are about to be written.
+    /// Makes an absent page resident, with its contents unless the write replaces all of them.
     fn bring_for_write(&mut self, page: u64, is_whole: bool) -> Result<u32, StoreError> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let read = match is_whole {
@@ -422,7 +422,7 @@ impl OverflowStore {
         self.write_to_memory(from, &ZEROS[..(to - from) as usize])
     }
 
-    /// As [`Store::write_zeroes`], but the file is still to be settled.
+    /// As [`Store::write_zeroes`], but the caller must settle the file afterwards.
     fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
         if len_bytes == 0 {
@@ -466,9 +466,9 @@ impl OverflowStore {
         self.forget_clean(pages);
     }
 
-    /// Forgets those pages that the file has.
+    /// Removes pages from memory that are clean.
     fn forget_clean(&mut self, pages: Range<u64>) {
-        // The smaller of the two: the range's pages, or those in memory.
+        // Iterate over the smaller set: the range's pages, or those in memory.
         if pages.end - pages.start <= self.frames.in_use() {
             pages.for_each(|page| self.forget_page(page));
         } else {
@@ -504,7 +504,7 @@ impl Store for OverflowStore {
         let end_bytes = offset_bytes + len_of(bytes);
         let end = end_bytes.div_ceil(PAGE_BYTES);
         let mut page = offset_bytes / PAGE_BYTES;
-        // The part of the page that is in the range goes to its place in the buffer.
+        // Copies the part of the page that is in the range to its place in the buffer.
         let mut copy = |page: u64, contents: &[u8]| {
             let page_bytes = page * PAGE_BYTES;
             let from = offset_bytes.max(page_bytes);
@@ -604,7 +604,7 @@ impl Store for OverflowStore {
 
 impl Drop for OverflowStore {
     fn drop(&mut self) {
-        // An error can't be returned here; a caller that needs it closes the store first.
+        // `drop` can't return an error. A caller that needs it closes the store first.
         let _ = self.write_back_all();
     }
 }

@@ -36,7 +36,7 @@ impl AccessList {
         self.accesses.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty()
@@ -46,13 +46,13 @@ impl AccessList {
 /// Accesses that a run may skip or put in another order without losing its place in the list.
 const SYNC_ACCESSES: usize = 1024;
 
-/// Where the run is in the list, and how far ahead pages were asked for.
+/// Progress of the run in the list, and of the preload ahead of it.
 #[derive(Debug)]
 pub(crate) struct Preload {
     list: AccessList,
     /// The first access that is not thought to have happened.
     position: usize,
-    /// The next page to bring in: of this access, so many pages from its first one.
+    /// The next page to load: index of the access, and page number from its first one.
     ahead: (usize, u32),
     /// Pages between the position and the next one to bring in, repeated ones counted again.
     pages_ahead: u64,

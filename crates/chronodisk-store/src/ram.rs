@@ -101,13 +101,12 @@ impl RamStore {
         }
     }
 
-    /// The first page from `first` up to `end` that is there, at a cost that does not grow with
-    /// the length of the range.
+    /// The first present page in a range, at a cost that does not grow with the length of the range.
     fn next_page(&self, first: u64, end: u64) -> Option<u64> {
         if first >= end {
             return None;
         }
-        // Each table holds at least one page, but the first one perhaps only before the range.
+        // Each table holds at least one page. In the first table, all of them may be before the range.
         self.tables.range(split(first).0..=split(end - 1).0).take(2).find_map(|(&table_index, table)| {
             let table_first = table_index * TABLE_PAGES;
             (first.max(table_first)..end.min(table_first + TABLE_PAGES))
@@ -166,7 +165,7 @@ impl Store for RamStore {
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        // A page that is absent stays so if all that is written to it is zero.
+        // An absent page stays absent if only zeros are written to it.
         let stays = |part: &Part| is_zero(&bytes[part.in_buffer.clone()]);
         self.check_budget(offset_bytes, self.growth_bytes(offset_bytes, len_of(bytes), stays))?;
         for part in parts(offset_bytes, len_of(bytes)) {
@@ -267,7 +266,7 @@ fn split(page_index: u64) -> (u64, usize) {
     (page_index / TABLE_PAGES, (page_index % TABLE_PAGES) as usize)
 }
 
-/// A range of bytes as far as it lies in one page.
+/// The part of a range of bytes that lies in one page.
 struct Part {
     page_index: u64,
     in_page: Range<usize>,
@@ -297,7 +296,7 @@ fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Part> {
 /// Whether all bytes are zero.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // Each byte equals the one before it, which the C library compares fast in builds without optimisation, too: mkfs
+    // Compares each byte with the one before it. The C library does this fast even in builds without optimisation: mkfs
     // writes gigabytes of zeros.
     bytes.split_first().is_none_or(|(first, rest)| *first == 0 && rest == &bytes[..rest.len()])
 }
@@ -357,7 +356,7 @@ mod tests {
         store.read(PAGE_BYTES, &mut bytes).unwrap();
         assert_eq!(bytes[0], 7);
         assert!(is_zero(&bytes[1..]));
-        // As much again does not fit, nor does the whole device, and nothing changes.
+        // Neither the same amount again nor the whole device fits, and the contents stay.
         for (offset_bytes, len_bytes) in [(4 * PAGE_BYTES, 2 * PAGE_BYTES), (PAGE_BYTES, (1 << 40) - PAGE_BYTES)] {
             let error = store.reserve_zeroes(offset_bytes, len_bytes).unwrap_err();
             assert!(matches!(error, StoreError::BudgetExceeded { .. }), "{error}");

@@ -17,26 +17,26 @@ pub struct RecordingStore {
     path: PathBuf,
 }
 
-/// Something that was done to a store.
+/// A change of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Bytes were written at an offset.
     Write(u64, Vec<u8>),
     /// Zeros were written: offset and length.
     WriteZeroes(u64, u64),
-    /// The same, with space set aside.
+    /// Zeroes a range and reserves its space.
     ReserveZeroes(u64, u64),
     /// A range was given back.
     Discard(u64, u64),
-    /// Everything before should survive.
+    /// Makes all earlier changes durable.
     Flush,
 }
 
 impl Change {
-    /// Repeats the change on a store.
+    /// Applies the change to a store.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub fn apply(&self, store: &mut dyn Store) -> Result<(), StoreError> {
         match self {
             Change::Write(offset_bytes, bytes) => store.write(*offset_bytes, bytes),
@@ -119,7 +119,7 @@ impl Recording {
     /// Opens a recording.
     ///
     /// # Errors
-    /// Those of the host.
+    /// Errors of the host.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Recording { file: BufReader::new(File::open(path)?) })
     }

@@ -39,7 +39,7 @@ impl StoreFile {
         })
     }
 
-    /// Whether a name is taken.
+    /// Whether a name exists.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -208,7 +208,7 @@ impl StoreFile {
         self.file.seek(what, offset_bytes)
     }
 
-    /// A number that tells this file from others of its file system.
+    /// A number that identifies this file within its file system.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -227,7 +227,7 @@ impl StoreFile {
         })
     }
 
-    /// Gives the file another name, in place of the file that had it.
+    /// Renames the file, and replaces any file of the new name.
     ///
     /// # Errors
     /// [`StoreError::Io`].

@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn apply(store: &mut dyn Store, shadow: &mut [u8], step: &Step) -> Result<(), StoreError> {
     let (offset_bytes, written, result) = match *step {
         Step::Write { offset_bytes, len_bytes, byte } => {
-            // Not all the same, so that a shifted copy is noticed.
+            // The bytes differ, so that a shifted copy is noticed.
             let bytes: Vec<u8> = (0..len_bytes).map(|i| if byte == 0 { 0 } else { byte ^ (i % 251) as u8 }).collect();
             let result = store.write(offset_bytes, &bytes);
             (offset_bytes, bytes, result)
@@ -74,7 +74,7 @@ fn contents(store: &mut dyn Store) -> Vec<u8> {
     bytes
 }
 
-/// The extents cover the device, each of at least one byte, and where there is none all is zero.
+/// The extents cover the device, each has at least one byte, and unallocated ones read as zeros.
 fn check_extents(store: &mut dyn Store, shadow: &[u8]) {
     let mut offset_bytes = 0;
     let mut previous = None;

@@ -1,4 +1,4 @@
-//! One cell: the command line that does it, and the name by which its result is found again.
+//! A cell: its command line, and the name of its result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::{Sweep, SweepError};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// An option without a value that is given, or is not.
+    /// An option without a value: given or not.
     Flag(bool),
     /// A whole number.
     Integer(i64),
@@ -22,7 +22,7 @@ pub enum Value {
     Number(f64),
     /// A text.
     Text(String),
-    /// An option that is given several times; a program and its arguments.
+    /// An option that is repeated; a program and its arguments.
     List(Vec<Value>),
 }
 
@@ -38,7 +38,7 @@ impl Value {
         })
     }
 
-    /// As a number, if it is one.
+    /// The value as a number, if it is one.
     #[must_use]
     pub fn as_number(&self) -> Option<f64> {
         match self {
@@ -79,11 +79,11 @@ impl fmt::Display for Value {
 pub struct Cell {
     /// The value of each axis.
     pub axes: BTreeMap<String, Value>,
-    /// Its seed.
+    /// Seed of the cell.
     pub seed: u64,
 }
 
-/// Everything that a cell's result depends on. Equal keys have equal names.
+/// All inputs of a cell's result. Equal keys have equal names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
     /// Version of Chronodisk.
@@ -229,7 +229,7 @@ fn push_option(name: &str, value: &Value, words: &mut Vec<String>) {
     }
 }
 
-/// The text of a profile with other values; a key such as `seek.settle` is in a table.
+/// The text of a profile with changed values; a key such as `seek.settle` is in a table.
 ///
 /// # Errors
 /// If there is no such table, or the profile does not allow the values.
@@ -254,7 +254,7 @@ pub fn changed_profile(text: &str, label: &str, changes: &[(&str, &Value)]) -> R
 }
 
 impl Contents {
-    /// The text of a device's profile; `None` for a model that is a program.
+    /// The text of a device's profile; `None` if the model is a program.
     fn profile(&mut self, device: &str) -> Result<Option<String>, SweepError> {
         if device.starts_with("exec:") {
             return Ok(None);
@@ -286,7 +286,7 @@ impl Contents {
     }
 }
 
-/// The digest of a file, or of the logs and results in a directory; `None` if there is neither.
+/// Digest of a file, or of the logs and results in a directory; `None` if it does not exist.
 fn digest_of_path(path: &Path) -> Result<Option<String>, SweepError> {
     if path.is_file() {
         let mut context = ring::digest::Context::new(&ring::digest::SHA256);

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::SweepError;
 use crate::cell::digest_of_file;
 
-/// An executable as a sweep began with it.
+/// The executable with which a sweep began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Executable {
     /// Digest of its bytes, which results name.
     pub(crate) digest: String,
-    /// Its file.
+    /// Path of the executable.
     path: PathBuf,
     state: State,
 }
@@ -65,11 +65,11 @@ impl Executable {
         Ok(Executable { digest, path: path.to_owned(), state })
     }
 
-    /// Whether the one at `path` on this host is the same. A worker that sees the very file of the sweep need not read
+    /// Checks that the executable at `path` on this host is the same. If it is the same file, a worker need not read
     /// it.
     ///
     /// # Errors
-    /// If it is another one, or can't be read.
+    /// If it differs, or can't be read.
     pub(crate) fn expect(&self, path: &Path) -> Result<(), SweepError> {
         let is_same_file = path == self.path && State::of(path)? == self.state;
         if is_same_file || Executable::of(path)?.digest == self.digest {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Figures by name, with units in the names. Nothing of them depends on the host under a simulated clock: times that
-/// the host took are left out.
+/// Figures by name, with units in the names. Host times are omitted, so that results under a simulated clock do not
+/// depend on the host.
 pub(crate) fn figures_of(result: &Value) -> Option<BTreeMap<String, f64>> {
     let mut figures = BTreeMap::new();
     let rep = result.get("reps").and_then(|reps| reps.get(0));
@@ -19,7 +19,7 @@ pub(crate) fn figures_of(result: &Value) -> Option<BTreeMap<String, f64>> {
         figures.insert("exit_status".to_owned(), status);
     }
     flatten("", summary, &mut figures);
-    // As in the result of a simulation.
+    // Renamed as in the result of a simulation.
     let renamed = figures.into_iter().map(|(name, value)| (name.replace("service_time_us", "latency_us"), value));
     let of_host = ["model_time_us", "store_time_us", "window_ns"];
     Some(renamed.filter(|(name, _)| !of_host.iter().any(|host| name.starts_with(host))).collect())

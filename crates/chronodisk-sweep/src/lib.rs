@@ -40,13 +40,13 @@ pub use runner::{Done, Part, Plan, Progress, Runner, Task, host_info};
 pub use slurm::ArrayJob;
 pub use sweep::{Command, Sweep};
 
-/// Why a sweep can't be done.
+/// Error of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// The file or its options are wrong: the value found, and the value expected.
+    /// The file or its options are wrong; the message names the value found and the value expected.
     #[error("{0}")]
     Usage(String),
-    /// The same, with advice.
+    /// A wrong file or option, with advice.
     #[error("{message}")]
     Advised {
         /// The value found, and the value expected.

@@ -1,4 +1,4 @@
-//! A block trace on a device model: which requests it has, and when they arrive.
+//! Replays a block trace on a device model.
 
 use std::ops::ControlFlow;
 
@@ -14,25 +14,25 @@ use serde_json::Value;
 use crate::load::OUTSTANDING_BYTES;
 use crate::{BlockTrace, SweepError};
 
-/// When the requests of a trace arrive, and where they go.
+/// Arrivals and addresses of a trace's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// When they arrive.
+    /// Arrivals of the requests.
     pub arrivals: TraceArrivals,
     /// Times between arrivals are divided by this.
     pub speed: f64,
-    /// Requests beyond the end of the device go to its beginning; else they are refused.
+    /// Whether requests beyond the end of the device wrap to its beginning; otherwise they are refused.
     pub wraps: bool,
 }
 
-/// When the requests of a trace arrive.
+/// Arrivals of a trace's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceArrivals {
     /// At their time stamps.
     Open,
     /// A pause after the completion that the same issuer saw last, as in the trace.
     Closed,
-    /// When there is room: so many are outstanding.
+    /// In a closed loop, with this number outstanding.
     Depth(u32),
 }
 
@@ -62,16 +62,16 @@ pub struct Replayed {
     how: ReplayOptions,
     capacity_sectors: u64,
     block_sectors: u64,
-    /// The first request's device, and the instant from which times count.
+    /// The first request's device, and the instant at which the replay's time begins.
     first: Option<(u16, Nanos)>,
     wrapped: u64,
     aligned: u64,
-    /// Why no further request comes, if not for the end.
+    /// Error that ended the trace early.
     failure: Option<SweepError>,
 }
 
 impl Replayed {
-    /// Of a trace, on such a device.
+    /// A replay of a trace on a device.
     #[must_use]
     pub fn new(trace: BlockTrace, info: &DeviceInfo, how: ReplayOptions) -> Self {
         Replayed {
@@ -99,7 +99,7 @@ impl Replayed {
 
     fn try_next(&mut self) -> Result<Option<RequestRecord>, SweepError> {
         let Some(mut record) = self.trace.next_record()? else { return Ok(None) };
-        // A run's log has the device's own instants, which its model's state depends on.
+        // A run's log has the instants of the device itself, on which the state of its model depends.
         let is_foreign = self.trace.info().format.is_some();
         let begin = if is_foreign { record.arrival } else { Nanos::ZERO };
         let (device, begin) = *self.first.get_or_insert((record.device, begin));
@@ -152,7 +152,7 @@ impl Replayed {
         self.trace.path().display().to_string()
     }
 
-    /// Why no further request came, if not for the end.
+    /// The error that ended the trace early, if one did.
     pub(crate) fn take_failure(&mut self) -> Option<SweepError> {
         self.failure.take()
     }

@@ -1,4 +1,4 @@
-//! Where a sweep's results come from, and the page that shows them.
+//! Provenance of a sweep's results, and the page that shows them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::{Done, Group, Results, SWEEP_SCHEMA, SweepError};
 /// Name and version of [`Provenance`]'s form.
 pub const PROVENANCE_SCHEMA: &str = "chronodisk.sweep-provenance/1";
 
-/// Facts that depend on the host and the day, and so are no part of [`Results`].
+/// Facts about the host and the day, which are therefore not in [`Results`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// [`PROVENANCE_SCHEMA`].
@@ -28,7 +28,7 @@ pub struct Provenance {
     pub executable: String,
     /// The host that wrote the results.
     pub host: HostInfo,
-    /// Its load averages at the end.
+    /// Load averages of the host at the end.
     pub load: String,
     /// Cells that were done at the same time.
     pub jobs: usize,
@@ -36,16 +36,16 @@ pub struct Provenance {
     pub cells: Vec<CellProvenance>,
 }
 
-/// Of one cell.
+/// Provenance of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellProvenance {
     /// The name of its file.
     pub cell: String,
     /// Exit status.
     pub status: i32,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub begun_unix_s: u64,
-    /// How long it took on its host.
+    /// Duration on its host.
     pub host_s: f64,
 }
 
@@ -65,11 +65,11 @@ pub const RESULTS_FILE: &str = "sweep.json";
 pub(crate) const PROVENANCE_FILE: &str = "sweep.provenance.json";
 /// Name of the report in a sweep's directory.
 pub const REPORT_FILE: &str = "sweep.html";
-/// Axes that get charts without being asked for, those with the most values.
+/// Number of axes with charts by default: those with the most values.
 const AXES_CHARTED: usize = 3;
 
 impl Results {
-    /// Of a directory.
+    /// Reads the results in a directory.
     ///
     /// # Errors
     /// If the file can't be read, or is no result of a sweep.
@@ -80,7 +80,7 @@ impl Results {
         Ok(results)
     }
 
-    /// The page. `plots` are charts besides the usual ones: names of an axis or a figure, and of a figure.
+    /// Renders the page. `plots` are additional charts: the name of an axis or a figure for x, and of a figure for y.
     ///
     /// # Errors
     /// If there are no such figures.
@@ -166,7 +166,7 @@ fn combination(group: &Group, cells: &BTreeMap<&str, &CellProvenance>) -> SweepC
 }
 
 impl Provenance {
-    /// Of a directory.
+    /// Reads the provenance in a directory.
     ///
     /// # Errors
     /// If the file can't be read, or is of another kind.

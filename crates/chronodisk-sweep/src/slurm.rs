@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct ArrayJob<'a> {
     /// The command's executable, at the same path on all nodes.
     pub executable: &'a Path,
-    /// The directory in which the sweep was called; the other paths may be relative to it. The nodes share it.
+    /// Working directory of the sweep; other paths may be relative to it. The nodes share it.
     pub working_directory: &'a Path,
     /// The sweep's file.
     pub file: &'a Path,
@@ -29,7 +29,7 @@ const TASKS_MAX: usize = 1000;
 const SCRIPT: &str = "slurm.sh";
 
 impl ArrayJob<'_> {
-    /// Where the script belongs.
+    /// Path of the script.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.join(SCRIPT)
@@ -70,7 +70,7 @@ impl ArrayJob<'_> {
     }
 }
 
-/// For a shell, and for `sbatch`, which reads its options as one does.
+/// Quotes a path for a shell, and for `sbatch`, which parses its options in the same way.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);

@@ -6,18 +6,18 @@ use std::fmt;
 use crate::SweepError;
 use crate::cell::{Cell, Value};
 
-/// A sweep as its file has it, checked.
+/// A sweep's file, parsed and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
     /// Name of the file, for messages.
     pub label: String,
     /// Command of each cell.
     pub command: Command,
-    /// Options that all cells have.
+    /// Options common to all cells.
     pub options: BTreeMap<String, Value>,
-    /// Options that differ, each with its values, by name.
+    /// Options that vary, each with its values, by name.
     pub axes: BTreeMap<String, Vec<Value>>,
-    /// Each combination is done with the seeds from 1 to this.
+    /// Each combination runs with the seeds from 1 to this.
     pub seeds: u64,
     /// Shell command on this host before each cell.
     pub setup: Option<String>,
@@ -53,10 +53,10 @@ const OWN: [(&str, &str); 4] = [
 ];
 
 impl Command {
-    /// All of them.
+    /// All commands.
     pub const ALL: [Command; 4] = [Command::Simulate, Command::Run, Command::Mount, Command::Replay];
 
-    /// Its name in a sweep's file.
+    /// Name of the command in a sweep's file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Command {
         }
     }
 
-    /// The key whose value is no option but an argument: a program, or a trace.
+    /// The key of the positional argument: a program, or a trace.
     #[must_use]
     pub const fn argument(self) -> Option<&'static str> {
         match self {
@@ -257,13 +257,13 @@ impl Sweep {
         wrong(&self.label, &self.lines, key, message)
     }
 
-    /// The path of the key by which an option is set.
+    /// The path of the key that sets an option.
     pub(crate) fn key_of(&self, option: &str) -> String {
         let table = if self.axes.contains_key(option) { "axes" } else { "options" };
         format!("{table}.{option}")
     }
 
-    /// All cells: the last axis in order of names varies fastest but for the seed.
+    /// All cells. The seed varies fastest, then the last axis in order of names.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let mut combinations: Vec<BTreeMap<String, Value>> = vec![BTreeMap::new()];
@@ -284,10 +284,10 @@ impl Sweep {
     }
 }
 
-/// Where the keys of a file are.
+/// Places of the keys in a file.
 struct Places<'a> {
     label: &'a str,
-    /// By the path of the key, with dots between its parts.
+    /// Line of each key, by its path with dots.
     lines: BTreeMap<String, usize>,
 }
 
@@ -316,7 +316,7 @@ fn wrong(label: &str, lines: &BTreeMap<String, usize>, key: &str, message: impl 
     })
 }
 
-/// The line, from 1 on, in which a byte is.
+/// The line of a byte, from 1.
 fn line_of(text: &str, byte: usize) -> usize {
     text.as_bytes()[..byte.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }

@@ -18,8 +18,8 @@ use crate::cell::Value;
 use crate::results::SWEEP_SCHEMA;
 use crate::{Cell, Done, Sweep, SweepError};
 
-/// Writes a row for each cell: its name, its axes, its seed, its status, and its figures. The file is there whole or
-/// not at all; equal cells give equal bytes.
+/// Writes a row for each cell: its name, its axes, its seed, its status, and its figures. On an error, no file is left
+/// behind. Equal cells give equal bytes.
 pub(crate) fn write_table(path: &Path, sweep: &Sweep, cells: &[Cell], done: &[Done]) -> Result<(), SweepError> {
     let failed = |error: &dyn std::fmt::Display| SweepError::Host(format!("can't write {}: {error}", path.display()));
     let mut columns: Vec<(String, ArrayRef)> =

@@ -1,7 +1,7 @@
 //! Cross-validation: fits without a part of the points, and the errors on that part.
 //!
-//! A structure of a model, and the constants that are to be trusted, are chosen by these errors. Errors on fitted rows
-//! say how many constants there were.
+//! These errors help to choose the structure of a model and the constants that can be trusted. Errors on fitted rows
+//! only reflect the number of constants.
 
 use chronodisk_report::{PointUse, SetError};
 
@@ -27,7 +27,7 @@ struct Fold {
 /// Errors of all folds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossValidation {
-    /// Of each part that was left out.
+    /// Errors of each left-out part.
     pub errors: Vec<SetError>,
     /// Devices simulated, in whole ones' worth.
     pub evaluations: f64,

@@ -13,10 +13,10 @@ use crate::FitError;
 use chronodisk_sim::{Nanos, Op, Priority};
 use chronodisk_trace::fio_job::{Amount, Direction, Distribution, FioJob, FioJobError, Mix, Order};
 
-/// Reads fio's JSON. Notes before and behind it are skipped.
+/// Reads fio's JSON. Notes before and after it are skipped.
 ///
 /// # Errors
-/// The first thing that is wrong, with the number of its job.
+/// The first fault, with the number of its job.
 pub fn read_fio(text: &str, file: &str, overrides: &[Override]) -> Result<Vec<Point>, FitError> {
     let root = document(text).map_err(|error| error.in_file(file))?;
     let missing = |what: &str| FitError::new(format!("fio's `{what}` is missing")).in_file(file);
@@ -41,7 +41,7 @@ pub fn read_fio(text: &str, file: &str, overrides: &[Override]) -> Result<Vec<Po
     Ok(points)
 }
 
-/// Where fio's JSON begins in a text, if it has any: fio prints notes before it, into the same file.
+/// Offset of fio's JSON in a text; `None` without any. fio prints notes before it, into the same file.
 pub(super) fn begins_at(text: &str) -> Option<usize> {
     let blanks = text.len() - text.trim_start().len();
     if text[blanks..].starts_with('{') {
@@ -75,21 +75,21 @@ fn is_thread_of(one: &Value, other: &Value) -> bool {
     same("groupid") && same("jobname") && same("job options")
 }
 
-/// A job, with its threads as they were reported.
+/// A job, with its threads if they were reported separately.
 struct Entry<'a> {
     threads: &'a [Value],
     global: Option<&'a Value>,
 }
 
 impl Entry<'_> {
-    /// Its options, those that it inherits before its own.
+    /// Its options, with inherited ones first.
     fn options(&self) -> Vec<(&str, Option<&str>)> {
         let own = self.threads[0].get("job options");
         let all = [self.global, own].into_iter().flatten().filter_map(Value::as_object).flatten();
         all.map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
-    /// fio gives jobs that may run at the same time one group.
+    /// fio gives jobs that may run at the same time one group number.
     fn expect_alone<'a>(&self, mut others: impl Iterator<Item = &'a Value>) -> Result<(), FitError> {
         let (group, name) = (self.threads[0].get("groupid"), self.threads[0].get("jobname"));
         let waits = |job: &Value| job.get("job options").is_some_and(|options| options.get("wait_for").is_some());

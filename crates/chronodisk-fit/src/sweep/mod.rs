@@ -94,7 +94,7 @@ pub struct Measured {
 /// A part of a drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PointRegion {
-    /// Its beginning.
+    /// Offset of the part.
     pub offset: Amount,
     /// Its size; `None` to the end of the drive.
     pub size: Option<Amount>,

@@ -1,4 +1,4 @@
-//! Which points count: conditions that the user writes, and the rule on sweeps that are not monotone.
+//! Selects points: conditions given by the user, and the rule for sweeps that are not monotone.
 
 use std::str::FromStr;
 
@@ -97,12 +97,12 @@ impl Selector {
     }
 }
 
-/// By how much throughput may fall while depth grows; a constant, so that it can't be chosen by the result.
+/// Accepted fall of the throughput with growing depth; a constant, so that it can't be chosen by the result.
 pub const FALL_LIMIT_PERCENT: f64 = 5.0;
 
 /// For each point, whether it is not monotone in depth: within its set, access and size, a point of lesser depth has a
-/// throughput that is more than [`FALL_LIMIT_PERCENT`] higher. More requests outstanding give a device more to choose
-/// from and never less to do; a measurement that says otherwise has caught something else besides.
+/// throughput that is more than [`FALL_LIMIT_PERCENT`] higher. More outstanding requests give a device more choice and
+/// never less work, so such a measurement includes another effect.
 #[must_use]
 pub fn not_monotone(points: &[Point]) -> Vec<bool> {
     let alike = |a: &Point, b: &Point| {

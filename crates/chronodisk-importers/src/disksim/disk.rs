@@ -84,7 +84,7 @@ fn after(reader: &mut Reader<'_>, read: &'static str, write: &'static str) -> Re
     Ok(After { read: time(reader, read)?, write: time(reader, write)? })
 }
 
-/// One of `choices`, by its number.
+/// The choice with the number in the file.
 fn choice<T: Copy>(reader: &mut Reader<'_>, name: &'static str, choices: &[T]) -> Result<T, ProfileError> {
     let number = reader.whole(name, 0, choices.len() as i64 - 1)?;
     Ok(choices[number as usize])
@@ -379,7 +379,7 @@ fn zone(
     Ok((zone, unit))
 }
 
-/// Makes the slips an ascending list of positions of the zone, which has so many of them.
+/// Sorts the slips of a zone, which has `positions` positions, and removes duplicates.
 fn tidy_slips(reader: &Reader<'_>, slips: &mut Vec<u64>, positions: u64) {
     if !slips.is_sorted() {
         reader.warn_at("slips", "not in ascending order; imported in that order");
@@ -398,7 +398,7 @@ fn tidy_slips(reader: &Reader<'_>, slips: &mut Vec<u64>, positions: u64) {
     }
 }
 
-/// The positions of a list; none if it is not there.
+/// The positions in a list; empty if the parameter is absent.
 fn positions(reader: &mut Reader<'_>, name: &'static str) -> Result<Vec<u64>, ProfileError> {
     if reader.optional(name).is_none() {
         return Ok(Vec::new());

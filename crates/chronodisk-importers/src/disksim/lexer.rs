@@ -13,12 +13,12 @@ use chronodisk_sim::TextFile;
 pub const MAX_FILE_BYTES: usize = TextFile::DeviceDescription.limit_bytes() as usize;
 /// Longest text of all files together, in bytes.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
-/// How deep files may source each other.
+/// Deepest nesting of files that source each other.
 const MAX_DEPTH: usize = 16;
-/// How many files may be sourced, repetitions counted.
+/// Most sourced files, repetitions counted.
 const MAX_FILES: usize = 64;
 
-/// Where something stands.
+/// Place of a token or node: file and line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePosition {
     /// Index into the list of files that were read.
@@ -32,9 +32,9 @@ pub struct SourcePosition {
 /// A file's text with the label under which errors mention it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Its path as the user would write it; two files have two labels.
+    /// Path of the file, as the user would write it; unique for each file.
     pub label: String,
-    /// Its content.
+    /// Content of the file.
     pub text: String,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Kind {
     Mark(char),
 }
 
-/// The files that were read, in the order in which they were opened, and their tokens.
+/// The files that were read, in the order of opening, and their tokens.
 pub(super) struct Lexed {
     pub(super) labels: Vec<String>,
     pub(super) tokens: Vec<Token>,
@@ -199,7 +199,7 @@ pub(super) fn error(labels: &[String], place: SourcePosition, message: impl Into
     }
 }
 
-/// At most a line's worth of a file's text, for messages.
+/// The beginning of a text, short enough for a message.
 pub(super) fn shown(text: &str) -> String {
     const LONGEST: usize = 64;
     match text.char_indices().nth(LONGEST) {

@@ -185,7 +185,7 @@ fn read(reader: &mut Reader<'_>, around: Surroundings) -> Result<MemsParameters,
     Ok(parameters)
 }
 
-/// Components of a profile's geometry, with everything else zero.
+/// Parameters of a MEMS device with only the geometry set.
 struct Geometry(MemsParameters);
 
 impl Geometry {
@@ -258,7 +258,7 @@ fn nanos(reader: &mut Reader<'_>, name: &'static str, most: i64) -> Result<u64, 
     }
 }
 
-/// More than nothing, as a count of 10^-`decimals`.
+/// A positive number, in units of 10^-`decimals`.
 fn positive(reader: &mut Reader<'_>, name: &'static str, decimals: u32) -> Result<u64, ProfileError> {
     match reader.number(name, decimals)? {
         count @ 1..=1_000_000_000_000 => Ok(count as u64),

@@ -121,9 +121,9 @@ pub struct Description {
     pub name: String,
     /// The device, in one sentence.
     pub description: String,
-    /// Where its figures come from.
+    /// Source of the device's figures.
     pub source: String,
-    /// How far it can be trusted.
+    /// Validation of the device.
     pub validation: Validation,
 }
 
@@ -184,10 +184,9 @@ impl Import {
     }
 }
 
-/// Imports the device that the file at `path` describes; the files that it names are looked for beside the file that
-/// names them, then beside the first one, and at last there by their names without folders: files move together, and
-/// leave the folders behind that they name.
-///
+/// Imports the device described by the file at `path`. Files named in it are searched beside the file that names them,
+/// then beside the first one, and at last there by name without folders, because files are often moved together without
+/// their folders.
 /// # Errors
 /// As [`import`], and a file that can't be read.
 pub fn import_file(path: &Path) -> Result<Import, ProfileError> {
@@ -215,7 +214,7 @@ fn read(path: &Path) -> Result<String, String> {
     text_of(bytes).ok_or_else(|| "it is no text".to_owned())
 }
 
-/// UTF-8, or the Latin-1 of older files' comments; nothing if it is neither.
+/// Decodes UTF-8, or the Latin-1 of older files' comments; `None` if it is neither.
 fn text_of(bytes: Vec<u8>) -> Option<String> {
     let text =
         String::from_utf8(bytes).unwrap_or_else(|error| error.as_bytes().iter().map(|&b| char::from(b)).collect());
@@ -359,7 +358,7 @@ fn controller(mut reader: Reader<'_>) -> Result<Picos, ProfileError> {
     for name in ["Maximum queue length", "Print stats", "Max per-disk pending count"] {
         reader.without_effect(name, Shape::Whole)?;
     }
-    // Both belong to controllers of type 3, which have a warning.
+    // Both belong to controllers of type 3, which cause a warning.
     reader.without_effect("Scheduler", Shape::Block)?;
     reader.without_effect("Cache", Shape::Block)?;
     reader.finish()?;

@@ -13,10 +13,10 @@ use chronodisk_device::nearest;
 use super::lexer::{SourcePosition, shown};
 use super::syntax::{Block, Component, Data, Item, Name, Parameter, ParameterFile, Value};
 
-/// How long a chain of blocks that refine each other may be.
+/// Longest chain of blocks that refine each other.
 const MAX_REFINEMENTS: usize = 8;
 
-/// Something in a file that the imported device does not have, or has differently.
+/// A property in a file that the imported device lacks or has in another form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// `file:line` of its subject.
@@ -129,7 +129,7 @@ impl<'a> Definitions<'a> {
         Ok(Reader { definitions: self, chain, known: Vec::new() })
     }
 
-    /// Something that the device will not have as the file says.
+    /// Warns about a property that the device will not have as in the file.
     pub(crate) fn warn(&self, place: SourcePosition, message: impl Into<String>) {
         self.warnings.borrow_mut().push(Warning { at: self.file.locate(place), message: message.into() });
     }
@@ -168,7 +168,7 @@ pub(crate) enum Shape {
     Block,
 }
 
-/// One block's parameters; the requested ones are known.
+/// Parameters of one block, with a list of the requested ones.
 pub(crate) struct Reader<'a> {
     definitions: &'a Definitions<'a>,
     chain: Vec<&'a Block>,
@@ -180,12 +180,12 @@ impl<'a> Reader<'a> {
         self.definitions
     }
 
-    /// Where the block begins.
+    /// Place of the block.
     pub(crate) fn place(&self) -> SourcePosition {
         self.chain[0].kind.place
     }
 
-    /// Where the parameter stands, or the block without it.
+    /// Place of the parameter, or of the block if it is absent.
     pub(crate) fn place_of(&self, name: &str) -> SourcePosition {
         self.find(name).map_or(self.place(), |parameter| parameter.value.place)
     }
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         self.chain.iter().find_map(|block| block.parameters.iter().find(|parameter| parameter.name == name))
     }
 
-    /// The parameter's value, if it is there.
+    /// The parameter's value; `None` if it is absent.
     pub(crate) fn optional(&mut self, name: &'static str) -> Option<&'a Value> {
         self.known.push(name);
         self.find(name).map(|parameter| &parameter.value)
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         self.as_number(name, value, decimals)
     }
 
-    /// The same, if it is there.
+    /// The number; `None` if it is absent.
     pub(crate) fn optional_number(&mut self, name: &'static str, decimals: u32) -> Result<Option<i64>, ProfileError> {
         self.optional(name).map(|value| self.as_number(name, value, decimals)).transpose()
     }
@@ -321,7 +321,7 @@ impl<'a> Reader<'a> {
         list.iter().map(|entry| Ok((self.as_whole(name, entry, least, most)?, entry.place))).collect()
     }
 
-    /// A block of one of `modules`, with the name of the module that it is.
+    /// A block of one of `modules`, with the name of its module.
     pub(crate) fn block(
         &mut self,
         name: &'static str,
@@ -356,7 +356,7 @@ impl<'a> Reader<'a> {
         Ok((known, self.definitions.reader(block)?))
     }
 
-    /// Checks the shape of a parameter that has no effect on the device, if it is there.
+    /// Checks the shape of a parameter without effect on the device; it may be absent.
     pub(crate) fn without_effect(&mut self, name: &'static str, shape: Shape) -> Result<(), ProfileError> {
         let Some(value) = self.optional(name) else { return Ok(()) };
         match (shape, &value.data) {
@@ -440,7 +440,7 @@ pub(crate) fn decimal(word: &str, decimals: u32) -> Option<i64> {
     match u32::try_from(power) {
         Ok(power) => count = count.checked_mul(10i128.checked_pow(power)?)?,
         Err(_) => {
-            // Beyond so many digits nothing but zero is left.
+            // With more digits than that, only zero is left.
             let Some(divisor) = 10i128.checked_pow(power.unsigned_abs()) else { return Some(0) };
             count = count.checked_add(divisor / 2)? / divisor;
         }

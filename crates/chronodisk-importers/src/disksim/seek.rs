@@ -14,7 +14,7 @@ const MILLISECOND_DECIMALS: u32 = 9;
 pub struct SeekFile {
     /// Ascending, at least one.
     pub points: Vec<SeekPoint>,
-    /// How many its first line announces.
+    /// Number of points according to its first line.
     pub announced: usize,
 }
 

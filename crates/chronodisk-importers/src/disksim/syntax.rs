@@ -13,7 +13,7 @@ use chronodisk_device::ProfileError;
 
 use super::lexer::{self, Kind, Lexed, Resolver, SourceFile, SourcePosition, Token, shown};
 
-/// How deep blocks and lists may nest.
+/// Deepest nesting of blocks and lists.
 const MAX_NESTING: usize = 32;
 /// Most members of a range such as `disk0 .. disk9`.
 const MAX_RANGE: u64 = 4_096;
@@ -41,9 +41,9 @@ pub enum Item {
 /// A word and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// As the file spells it.
+    /// Spelling in the file.
     pub text: String,
-    /// Where it begins.
+    /// Place of its beginning.
     pub place: SourcePosition,
 }
 
@@ -61,9 +61,9 @@ pub struct Block {
 /// `name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its words, one blank between them.
+    /// The words of the name, separated by single blanks.
     pub name: String,
-    /// Where the name begins.
+    /// Place of the name.
     pub place: SourcePosition,
     /// The value after the equals sign.
     pub value: Value,
@@ -72,7 +72,7 @@ pub struct Parameter {
 /// Value of a parameter or an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Where it begins.
+    /// Place of its beginning.
     pub place: SourcePosition,
     /// The data.
     pub data: Data,
@@ -91,7 +91,7 @@ pub enum Data {
     Component(Component),
 }
 
-/// Which components are made from which block.
+/// Components, and the block from which they are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instances {
     /// The components.

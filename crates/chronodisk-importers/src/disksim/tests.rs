@@ -321,7 +321,7 @@ fn every_reference_drive_is_imported() {
             && !path.file_name().unwrap().to_string_lossy().starts_with("mems")
         {
             let import = import_file(&path).unwrap_or_else(|error| panic!("{error}"));
-            // One of them numbers its last cylinder beyond its number of cylinders, some ask for access out of order.
+            // One of them numbers its last cylinder beyond its number of cylinders; some enable access out of order.
             let expected = ["`Number of cylinders`", "has no effect in DiskSim 4.0"];
             let is_expected = |message: &str| expected.iter().any(|part| message.contains(part));
             let unexpected = import.warnings.iter().find(|warning| !is_expected(&warning.message));
@@ -400,7 +400,7 @@ fn layouts_of_the_newest_drives_that_make_no_sense_are_refused() {
         ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 100, 1, 0.1, 100, 1, TRACK, 1, 0 ] ]", "the child TRACK 1"),
         ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 100, 1, 0.1, 100, 1, TRACK, 0, 200 ] ]", "head 200"),
         ("TP = [ 0, 99, 100 ], IDX = [ [ 0, -5, 0.0, 100, 1, 0.1, 100, 1, TRACK, 0, 0 ] ]", "outside of the drive's"),
-        // A circle, and one that would be walked for ever.
+        // A cycle, and an endless list.
         ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 1, 1, 0.1, 1, 1, IDX, 0 ] ]", "in a circle"),
         ("TP = [ 0, 99, 100 ], IDX = [ [ ], [ 0, 0, 0.0, 1, 1, 0.1, 1000000000000, 1, IDX, 0 ] ]", "more than 4194304"),
         ("TP = [ 0, 99, 100 ], IDX = [ [ ] ]", "no blocks"),

@@ -9,7 +9,7 @@ use super::reader::Shape::{self, List, Number, Whole, Word};
 use super::reader::{Definitions, Reader};
 use super::syntax::{Block, Data};
 
-/// Parameters of a module, and why none of them matters to the device.
+/// Parameters of a module without effect on the device, with reasons.
 pub(super) struct Unused {
     pub(super) module: &'static str,
     pub(super) reason: &'static str,
@@ -187,7 +187,7 @@ pub(super) const DISK: &[(&str, Shape, &str)] = &[
     ("Calc sector by sector", Whole, "a switch of the reference's implementation that it ignores"),
 ];
 
-/// Checks the parameters of a block that describes the experiment; `None` if its module is another.
+/// Checks the parameters of a block that describes the experiment; `None` if its module is another one.
 pub(super) fn check<'a>(definitions: &'a Definitions<'a>, block: &'a Block) -> Option<Result<(), ProfileError>> {
     let module = match definitions.module_of(block) {
         Ok(module) => module,
@@ -206,7 +206,7 @@ fn check_block<'a>(
     for &(name, shape) in unused.parameters {
         reader.without_effect(name, shape)?;
     }
-    // Blocks inside are checked like those at the top.
+    // Nested blocks are checked like those at the top.
     for parameter in &block.parameters {
         let values = match &parameter.value.data {
             Data::List(list) => list.as_slice(),

@@ -15,7 +15,7 @@ use super::{Cause, Record, Seen};
 pub(crate) struct Counts {
     /// Requests that processes outside of the program issued.
     pub other_requests: u64,
-    /// Waits that freezing interrupted. Most system calls begin anew by themselves; some return EINTR.
+    /// Waits interrupted by freezing. Most system calls restart by themselves; some return EINTR.
     pub interrupted_waits: u64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Tracker {
     runnable: u64,
     /// Runnable threads whose processor the supervisor uses.
     preempted: u64,
-    /// All of them are so.
+    /// Whether this applies to all runnable threads.
     is_preempted: bool,
     /// Threads of the kernel that work for the program, and run or wait for a processor only.
     helping: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Tracker {
     /// Requests that have ended unseen.
     ended_unseen: HashSet<u64>,
     is_frozen: bool,
-    /// The last instant at which the program was told to stop.
+    /// The last instant at which the program was frozen.
     frozen_at: Option<Nanos>,
     counts: Counts,
 }
@@ -71,7 +71,7 @@ impl Tracker {
                 self.event(at, Event::Issued { id, direction });
             }
             Seen::Completed { id } => {
-                // The observer says so, too, once it sees another request in the same place.
+                // The observer reports the end, too, once another request uses the same entry.
                 self.ended_unseen.remove(&id);
                 if !self.others.remove(&id) {
                     self.event(at, Event::Completed { id });
@@ -84,7 +84,7 @@ impl Tracker {
                 }
             }
             Seen::Blocked => {
-                // One that was runnable before it was observed was never counted.
+                // A thread that was runnable before it was observed was never counted.
                 self.runnable = self.runnable.saturating_sub(1);
                 if self.runnable == 0 {
                     self.event(at, Event::Blocked);
@@ -146,7 +146,7 @@ impl Tracker {
         }
     }
 
-    /// When the oldest of the program's requests in flight was issued.
+    /// Issue instant of the oldest request in flight.
     pub fn oldest_request(&self) -> Option<Nanos> {
         self.in_flight().map(|(_, issued)| issued).min()
     }
@@ -171,13 +171,13 @@ impl Tracker {
         self.ended_unseen.len() as u64
     }
 
-    /// The program was told to stop.
+    /// Notes that the program was frozen.
     pub fn froze(&mut self, at: Nanos) {
         (self.is_frozen, self.frozen_at) = (true, Some(at));
         self.event(at, Event::Frozen);
     }
 
-    /// The program was told to go on.
+    /// Notes that the program was thawed.
     pub fn thawed(&mut self, at: Nanos) {
         self.is_frozen = false;
         self.event(at, Event::Thawed);
@@ -284,7 +284,7 @@ mod tests {
             at(1_000, Seen::Completed { id: 1 }),
             at(1_000, runs(Cause::Completion, 100)),
         ];
-        // 1 ms of the device is 500 us, with 400 of it beside the computation.
+        // 1 ms of the device is 500 us, during 400 us of the computation.
         assert_eq!(play(&records, 1_000).0.by_debt, micros(500));
     }
 
@@ -387,7 +387,7 @@ mod tests {
         let tick = |only_slept| Seen::Runnable { cause: Cause::Timer, since_ns: 0, waited_before_ns: 0, only_slept };
         let wish = |only_slept, micros_later: u64| {
             let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
-            // The median gain of requests tells that freezing pays.
+            // The median gain of requests shows that freezing pays.
             for seen in [runs(Cause::Started, 0), READ, Seen::Blocked] {
                 tracker.record(at(0, seen));
             }
@@ -407,7 +407,7 @@ mod tests {
             at(0, READ),
             at(100, Seen::Preempted),
             at(150, Seen::Resumed),
-            // Another thread goes on meanwhile.
+            // Another thread continues meanwhile.
             at(200, runs(Cause::Started, 0)),
             at(300, Seen::Preempted),
             at(330, Seen::Blocked),
@@ -439,7 +439,7 @@ mod tests {
         tracker.record(at(0, READ));
         tracker.record(at(0, Seen::Blocked));
         assert_eq!(tracker.oldest_request(), Some(Nanos::ZERO));
-        // It goes on, and issues another one after the look at the device.
+        // The program continues, and issues another request after the check of the device.
         tracker.record(at(1_000, runs(Cause::Started, 0)));
         tracker.record(at(3_000, Seen::Issued { id: 2, writes: false, by_others: false }));
         tracker.device_was_idle(micros(2_000));

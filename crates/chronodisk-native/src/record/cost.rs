@@ -21,7 +21,7 @@ pub struct Costs {
 
 const CALLS: u32 = 400;
 
-/// Measures, which also shows whether the host permits tracing at all.
+/// Measures the cost of stops, which also shows whether the host permits tracing.
 pub fn measure() -> Result<Costs, NativeError> {
     let forked = ptrace::fork(&Does::Calls(CALLS), &filter::program()).map_err(tracer::no_process)?;
     let traced = forked.trace().map_err(tracer::forbidden)?;

@@ -8,7 +8,7 @@ use chronodisk_sim::Nanos;
 /// Reads the CPU time of one task.
 #[derive(Debug, Default)]
 pub struct CpuClock {
-    /// For a task in a group of several, whose clocks the kernel hides.
+    /// Scheduler statistics of a task in a group of several, because the kernel offers no clock for it.
     statistics: Option<File>,
 }
 

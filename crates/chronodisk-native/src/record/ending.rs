@@ -1,7 +1,7 @@
-//! The end of a recorded program that a signal asks to end.
+//! Ends a recorded program after a signal.
 //!
-//! The thread that traces waits for its tasks and for nothing else. Another thread waits for signals, passes them on,
-//! and wakes the first one when it is to kill its tasks.
+//! The tracing thread waits for its tasks only. Another thread waits for signals, passes them on, and wakes the tracing
+//! thread when it must kill its tasks.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,7 +14,7 @@ use chronodisk_engine::ending::EndRequests;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Between two wake-ups of the thread that traces: one that comes before it waits is lost.
+/// Interval between wake-ups of the tracing thread, because a wake-up before its wait is lost.
 const WAKE_EVERY: Duration = Duration::from_millis(20);
 
 /// The demand made by a signal.
@@ -33,7 +33,7 @@ impl Ending {
     /// Traces to the end, in this thread, while another one passes signals on to the program.
     pub fn beside<T>(&self, requests: &dyn EndRequests, program: u32, trace: impl FnOnce() -> T) -> T {
         let tracer = rustix::thread::gettid().as_raw_nonzero().get();
-        // Without all of this, no thread waits for signals.
+        // If any of this fails, no thread waits for signals.
         let Some(program) = Pid::from_raw(program as i32) else { return trace() };
         let Ok((done, tell_done)) = UnixStream::pair() else { return trace() };
         let Ok(program) = pidfd_open(program, PidfdFlags::empty()) else { return trace() };
@@ -57,7 +57,7 @@ impl Ending {
             }
             let Some(request) = requests.request() else { continue };
             if !std::mem::replace(&mut passed_on, true) {
-                // A program that is stopped does not see it until it goes on.
+                // A stopped program must continue to receive the signal.
                 for signal in [Signal::from_named_raw(request.signal), Some(Signal::CONT)].into_iter().flatten() {
                     let _ = pidfd_send_signal(program, signal);
                 }
@@ -83,14 +83,14 @@ fn wait(news: BorrowedFd<'_>, done: BorrowedFd<'_>, most: Option<Duration>) -> b
 /// Interrupts the wait for a task.
 const WAKE_UP: libc::c_int = libc::SIGURG;
 
-/// While this lives, the signal has a handler that does nothing.
+/// Installs an empty handler for the signal until it is dropped.
 struct WakeUps(libc::sigaction);
 
 extern "C" fn nothing(_: libc::c_int) {}
 
 impl WakeUps {
     fn caught() -> io::Result<Self> {
-        // SAFETY: the structures are whole, and the handler does nothing.
+        // SAFETY: the structures are complete, and the handler is empty.
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             let mut old: libc::sigaction = std::mem::zeroed();

@@ -3,7 +3,7 @@
 use chronodisk_trace::calls::{call_number, watched_calls};
 use libc::{c_ulong, sock_filter, sock_fprog};
 
-/// Of `<linux/audit.h>`.
+/// From `<linux/audit.h>`.
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// Calls of the ABI with 32-bit pointers have this bit.
 const X32_BIT: u32 = 0x4000_0000;
@@ -45,7 +45,7 @@ pub fn program() -> Vec<sock_filter> {
     ];
     for call in watched_calls() {
         if Some(call.number) == map {
-            // Memory without a file is of no interest, and programs map much of it.
+            // Mappings without a file are frequent and need not be recorded.
             program.extend([
                 jump(JUMP_EQUAL, call.number, 0, 4),
                 statement(LOAD, ARGUMENT_3),

@@ -37,7 +37,7 @@ impl Journal {
             journal.put()?;
             Ok(journal)
         });
-        // An empty journal would be mistaken for that of a killed recorder.
+        // An empty journal would look like that of a killed recorder.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
@@ -55,7 +55,7 @@ impl Journal {
             self.begin = begin;
         }
         let at = (self.end - self.begin) as usize;
-        // Its length comes last: an entry without one is not there.
+        // The length is written last: an entry without a length does not exist.
         let (head, rest) = self.window[at..at + length].split_at_mut(4);
         rest.copy_from_slice(&self.entry[4..]);
         compiler_fence(Ordering::Release);
@@ -107,7 +107,7 @@ mod tests {
             let mut reader = JournalReader::new(io::BufReader::new(File::open(&path).unwrap())).unwrap();
             std::iter::from_fn(|| reader.entry().unwrap()).count()
         };
-        // As after a kill: the reserved space is still there.
+        // As after a kill, the reserved space is still there.
         assert_eq!(count(), entries);
         journal.finish().unwrap();
         assert_eq!(count(), entries);

@@ -20,7 +20,7 @@ pub fn array<const N: usize>(task: u32, address: u64) -> Option<[u8; N]> {
     (read(task, address, &mut bytes) == N).then_some(bytes)
 }
 
-/// Up to so many words at an address; the first unreadable word ends them.
+/// Reads up to `count` words at an address; the first unreadable word ends them.
 pub fn words(task: u32, address: u64, count: usize) -> Vec<u64> {
     let mut bytes = vec![0; if address == 0 { 0 } else { count * 8 }];
     let read = read(task, address, &mut bytes);

@@ -18,7 +18,7 @@ pub fn are_lost(program: &Path) -> bool {
     gains(metadata.mode(), (metadata.uid(), metadata.gid()), own, has_capabilities) && !may_trace_all()
 }
 
-/// Whether a file with this mode and owner gives more than a process with these ids has.
+/// Whether a file with this mode and owner grants more privileges than a process with these ids has.
 fn gains(mode: u32, owner: (u32, u32), own: (u32, u32), has_capabilities: bool) -> bool {
     (mode & SET_USER != 0 && owner.0 != own.0)
         || (mode & SET_GROUP == SET_GROUP && owner.1 != own.1)

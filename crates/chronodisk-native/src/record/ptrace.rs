@@ -10,44 +10,44 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::filter;
 
-/// Why a task has stopped, or that it is no more.
+/// Reason of a task's stop, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At a call that the filter wants.
+    /// At the entry of a call that the filter selects.
     Entry {
-        /// Its number.
+        /// Number of the call.
         number: u32,
-        /// Its arguments.
+        /// Arguments of the call.
         arguments: [u64; 6],
     },
     /// At a call of another architecture.
     Foreign,
     /// At the return of a call.
     Return(i64),
-    /// It has made this task.
+    /// The task has made this child.
     Made(u32),
-    /// It has executed a program; this was its id before.
+    /// The task has executed a program; this was its id before.
     Executed(u32),
-    /// It ends.
+    /// The task is about to end.
     Ending,
-    /// It is stopped by a signal for job control, and stays so.
+    /// A signal for job control stopped the task.
     Group,
     /// A signal is about to be delivered.
     Signal(i32),
-    /// It has just begun, or goes on for another reason.
+    /// The task has just begun, or the stop has another cause.
     Other,
-    /// It is no more; the exit status as a shell has it.
+    /// The task has ended; exit status as in a shell.
     Gone(u8),
 }
 
-/// How a task goes on.
+/// How to continue a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// To the next call that the filter wants.
+    /// To the next call that the filter selects.
     Freely,
     /// To the return of its call.
     ToReturn,
-    /// Stays stopped until it is continued.
+    /// Keeps it stopped until it is continued.
     Listening,
 }
 
@@ -58,7 +58,7 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEEXIT
-    // Without its tracer a program's calls would fail.
+    // The calls of a program without its tracer would fail.
     | libc::PTRACE_O_EXITKILL;
 const EVENT_STOP: i32 = 128;
 const RETURN_SIGNAL: i32 = libc::SIGTRAP | 0x80;
@@ -74,7 +74,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// Lets a stopped task go on, with a signal or none. A task that was killed meanwhile is no error.
+/// Continues a stopped task, with a signal or none. A task that was killed meanwhile is no error.
 pub fn resume(task: u32, how: Resume, signal: i32) -> Result<(), Errno> {
     let how = match how {
         Resume::Freely => libc::PTRACE_CONT,
@@ -92,7 +92,7 @@ pub fn resume(task: u32, how: Resume, signal: i32) -> Result<(), Errno> {
 pub enum Waited {
     /// A task has stopped or ended.
     Stopped(u32, Stop),
-    /// A signal came.
+    /// A signal interrupted the wait.
     Interrupted,
     /// This thread traces no task.
     NoTask,
@@ -105,7 +105,7 @@ pub fn kill(task: u32) {
     unsafe { libc::kill(task as pid_t, libc::SIGKILL) };
 }
 
-/// Waits for the next stop or end of any task that this thread traces; `None` if there are no more.
+/// Waits for the next stop or end of any task traced by this thread; `None` if there are no more.
 pub fn next() -> Result<Option<(u32, Stop)>, Errno> {
     loop {
         match wait()? {
@@ -133,7 +133,7 @@ pub fn wait() -> Result<Waited, Errno> {
         let task = task as u32;
         match reason(task, status) {
             Ok(stop) => return Ok(Waited::Stopped(task, stop)),
-            // It was killed between its stop and our question; its end comes next.
+            // The task was killed between its stop and the query; its end follows.
             Err(Errno::SRCH) => {}
             Err(errno) => return Err(errno),
         }
@@ -170,7 +170,7 @@ fn call(task: u32) -> Result<Stop, Errno> {
     // SAFETY: numbers only, for which zero is a value.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
     request(libc::PTRACE_GET_SYSCALL_INFO, task, size_of_val(&info), &raw mut info as usize)?;
-    // SAFETY: the operation says which of the union's members the kernel has filled; all of them are numbers.
+    // SAFETY: the operation determines the union's member that the kernel has filled; all of them are numbers.
     Ok(unsafe {
         match info.op {
             libc::PTRACE_SYSCALL_INFO_SECCOMP if info.u.seccomp.ret_data & filter::FOREIGN != 0 => Stop::Foreign,
@@ -183,10 +183,10 @@ fn call(task: u32) -> Result<Stop, Errno> {
     })
 }
 
-/// A process of our own that has not begun: it waits until it is traced.
+/// A child process that waits until it is traced before it begins.
 #[derive(Debug)]
 pub struct Forked {
-    /// Its id.
+    /// Id of the process.
     pub task: u32,
     go: OwnedFd,
     error: OwnedFd,
@@ -199,12 +199,12 @@ pub enum Does<'a> {
     Executes {
         /// The file.
         program: &'a CStr,
-        /// Its arguments, its name first.
+        /// Arguments of the program, beginning with its name.
         words: &'a [CString],
         /// Whether its standard output is this process's standard error.
         stdout_to_stderr: bool,
     },
-    /// Makes so many calls that the filter stops and that do nothing, and ends.
+    /// Makes this number of calls without effect at which the filter stops, and ends.
     Calls(u32),
 }
 
@@ -227,7 +227,7 @@ pub fn fork(does: &Does<'_>, filter: &[sock_filter]) -> io::Result<Forked> {
         0 => {
             // SAFETY: as above; the buffers are the child's own, and `words` ends with a null pointer.
             unsafe {
-                // Else it would wait for ever if its parent dies.
+                // Otherwise the child would wait for ever after its parent's death.
                 libc::close(go_fd);
                 let mut byte = 0u8;
                 if libc::read(begin_fd, (&raw mut byte).cast(), 1) != 1 {
@@ -263,7 +263,7 @@ const OWN_FAILURE: i32 = 125;
 const FILTER: i32 = 1;
 const EXECUTE: i32 = 2;
 
-/// Why a process did not execute its program.
+/// Reason why a process did not execute its program.
 #[derive(Debug)]
 pub enum NotBegun {
     /// The filter was refused.
@@ -295,13 +295,13 @@ impl Forked {
 /// A process that is traced from its beginning.
 #[derive(Debug)]
 pub struct Traced {
-    /// Its id.
+    /// Id of the process.
     pub task: u32,
     error: OwnedFd,
 }
 
 impl Traced {
-    /// Why it has ended before it executed its program; `None` if it did execute it.
+    /// Reason why it ended before it executed its program; `None` if it did execute it.
     pub fn not_begun(&self) -> Option<NotBegun> {
         let mut bytes = [0; 8];
         if rustix::io::read(&self.error, &mut bytes).ok()? != bytes.len() {

@@ -1,4 +1,4 @@
-//! Follows a program and all that comes of it, from stop to stop.
+//! Follows a program and all its descendants, from stop to stop.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
@@ -52,7 +52,7 @@ pub fn lost_hold(errno: Errno) -> NativeError {
 struct Task {
     group: u32,
     cpu: CpuClock,
-    /// The number of the call in which it is.
+    /// The number of the call that it is executing.
     inside: Option<u32>,
     /// Arguments of that call.
     arguments: [u64; 6],
@@ -64,7 +64,7 @@ struct Task {
 struct Tracer<'a> {
     journal: Journal,
     began: Instant,
-    /// By number.
+    /// Watched calls by number.
     watched: Vec<Option<Watched>>,
     forks: [Option<u32>; 4],
     tasks: HashMap<u32, Task>,
@@ -160,7 +160,7 @@ fn first_task(journal: &mut Journal, task: u32) -> Result<(), NativeError> {
 /// Whether an executed program gets a descriptor of this process.
 #[allow(unsafe_code)]
 fn descriptor_stays(descriptor: i32) -> bool {
-    // SAFETY: takes numbers only, and changes nothing.
+    // SAFETY: the arguments are numbers, and the call changes nothing.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
     flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }
@@ -326,7 +326,7 @@ impl Tracer<'_> {
     }
 
     fn executed(&mut self, id: u32, former: u32) -> Result<(), NativeError> {
-        // The group's other tasks are no more, even its first one if this was another.
+        // The group's other tasks have ended, even its first one if another one executed the program.
         if let Some(mut task) = self.tasks.remove(&former) {
             (task.cpu, task.group) = (if former == id { task.cpu } else { CpuClock::default() }, id);
             self.tasks.insert(id, task);

@@ -41,7 +41,7 @@ impl DeviceOptions {
         self.change(device::load(name, self.capacity, self.seed)?)
     }
 
-    /// The device within its limits, in its state and at its speed; the capacity and the seed it has already.
+    /// Applies limits, saved state and speed to a device; its capacity and seed are set already.
     pub fn change(&self, device: Device) -> Result<Device, Failure> {
         let device = device.within_limits(self.limit.as_deref())?.begin_in(self.state.as_deref())?;
         Ok(device.with_speed(self.device_speed))

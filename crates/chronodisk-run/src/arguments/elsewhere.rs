@@ -62,7 +62,7 @@ fn server_address(text: &str) -> Result<String, String> {
 }
 
 impl Elsewhere {
-    /// How long to wait.
+    /// Timeouts for remote models.
     pub fn patience(&self) -> Patience {
         let duration = |time: Nanos| Duration::from_nanos(time.as_nanos());
         Patience { answer: duration(self.answer_timeout), reconnect: duration(self.reconnect_timeout) }

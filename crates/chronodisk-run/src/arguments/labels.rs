@@ -1,4 +1,4 @@
-//! Flags by which a run gets its name, tags and note.
+//! Flags for a run's name, tags and note.
 
 use chronodisk_report::Labels;
 use clap::Args;
@@ -34,7 +34,7 @@ impl LabelArguments {
 /// Longest name or tag in characters.
 const WORD_MAX: usize = 80;
 
-/// A name or a tag: one word, which can't be taken for a path, an option or the newest run.
+/// A name or a tag: one word, which can't be confused with a path, an option or the newest run.
 fn word(text: &str) -> Result<String, String> {
     let permitted = |character: char| character.is_alphanumeric() || "-_.+:@=".contains(character);
     let is_word = text.chars().all(permitted) && text.starts_with(char::is_alphanumeric);

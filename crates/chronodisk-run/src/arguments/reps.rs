@@ -1,19 +1,18 @@
-//! How often a run is repeated.
+//! Number of repetitions of a run.
 
 use std::fmt;
 use std::str::FromStr;
 
 use chronodisk_report::{Estimate, PilotResult, RunResult, student_t_975};
 
-/// So often, or until the mean is known well enough.
+/// A fixed number, or until the mean is known well enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reps {
-    /// So often.
+    /// A fixed number.
     Fixed(u32),
-    /// As often as 5 repetitions of a pilot say is needed for a 95 % confidence interval of the run time
-    /// that reaches 5 % of the mean to either side, the width of Memulator (FAST 2002, section 6) and
-    /// David (TOS 2012, section 6). The pilot does not count: stopping when the interval is narrow enough would choose
-    /// samples that happen to agree.
+    /// The number that a pilot of 5 repetitions calls for: the 95 % confidence interval of the run time must reach 5 %
+    /// of the mean to either side, the width of Memulator (FAST 2002, section 6) and David (TOS 2012, section 6). The
+    /// pilot does not count: stopping when the interval is narrow enough would select samples that happen to agree.
     Auto,
 }
 
@@ -50,12 +49,12 @@ impl fmt::Display for Reps {
 }
 
 impl Reps {
-    /// Whether another repetition follows those of `result`.
+    /// Whether a further repetition follows those in `result`.
     pub fn wants_more(self, result: &RunResult) -> bool {
         self.left(result) > 0
     }
 
-    /// Which repetition comes next, counted from 0, and how many seeds after the first its own is.
+    /// The next repetition, counted from 0, and the offset of its seed from the first one.
     pub fn next(self, result: &RunResult) -> (u32, u64) {
         let index = result.reps.len() as u32;
         let of_pilot = result.pilot.as_ref().map_or(0, |pilot| pilot.run_times_s.len());
@@ -89,7 +88,7 @@ impl Reps {
         })
     }
 
-    /// Which repetition comes next, in words.
+    /// The next repetition, in words.
     pub fn of(self, result: &RunResult) -> String {
         let (next, count) = (result.reps.len() + 1, self.planned(result));
         match (self, &result.pilot) {
@@ -98,12 +97,12 @@ impl Reps {
         }
     }
 
-    /// How many repetitions follow those of `result`, as far as that is decided.
+    /// Number of repetitions that follow those in `result`, as far as it is decided.
     pub fn left(self, result: &RunResult) -> u32 {
         self.planned(result).saturating_sub(result.reps.len() as u32)
     }
 
-    /// How many repetitions there are, as far as that is decided.
+    /// Total number of repetitions, as far as it is decided.
     fn planned(self, result: &RunResult) -> u32 {
         match (self, &result.pilot) {
             (Reps::Fixed(count), _) => count,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::failure::Failure;
 use crate::quantity;
 
-/// Flags of every command that gives a device bytes.
+/// Flags of every command that stores a device's bytes.
 #[derive(Debug, Args)]
 pub struct SquashArguments {
     /// Stores file system metadata (ext2, ext3, ext4, XFS, btrfs) and generates file contents, so that the device can
@@ -81,7 +81,7 @@ impl FromStr for Content {
 }
 
 impl SquashArguments {
-    /// How the store squashes, if it does.
+    /// Options of the squashing store; `None` without one.
     pub fn options(&self, seed: u64, durability: Durability) -> Option<SquashOptions> {
         let mode = match self.squash? {
             Mode::Classified => SquashMode::Classified,
@@ -105,7 +105,7 @@ impl SquashArguments {
         })
     }
 
-    /// Refuses an image that is there if these flags contradict it; `seed` is one that was typed.
+    /// Refuses flags that contradict an existing image; `seed` is present if the user gave one.
     pub fn refuse_contradiction(&self, path: &Path, seed: Option<u64>) -> Result<(), Failure> {
         // A later open of an unreadable image reports the reason.
         let Ok(images) = ImageInfo::read(path) else { return Ok(()) };

@@ -51,7 +51,7 @@ impl RunDirectory {
         self.0.file_name().unwrap_or(self.0.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// Refuses a directory that could not be made or written, before the work whose result goes there.
+    /// Refuses a directory that can't be created or written, before the run.
     pub fn expect_place(&self) -> Result<(), Failure> {
         let shown = self.0.display();
         let absolute = std::path::absolute(&self.0)
@@ -75,7 +75,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Makes the directory. Dropping the value removes it again if it is new and empty.
+    /// Creates the directory. Dropping the value removes it again if it is new and empty.
     pub fn make_fresh(&self) -> Result<FreshDirectory, Failure> {
         let is_new = !self.0.exists();
         self.make()?;
@@ -141,12 +141,12 @@ impl RunDirectory {
 
     /// Removes the log of a repetition that is no part of the result.
     pub fn remove_repetition(&self, repetition: u32) {
-        // It is written anew by one that counts, and no result names it before.
+        // The next repetition that counts writes a new log, and no result names this one.
         let _ = fs::remove_file(self.log(repetition));
     }
 
-    /// Keeps a repetition, and the result with it. On a disk that is full the repetitions before stay as they are, and
-    /// nothing of this one.
+    /// Stores a repetition and the updated result. If the disk is full, earlier repetitions stay unchanged, and nothing
+    /// of this one is left.
     pub fn write_repetition(
         &self,
         repetition: u32,
@@ -166,7 +166,7 @@ impl RunDirectory {
         kept
     }
 
-    /// Keeps the result of a run; it comes after its logs, so that a run with a result is whole.
+    /// Stores the result of a run after its logs, so that a run with a result is complete.
     pub fn write_run(&self, result: &RunResult) -> Result<(), Failure> {
         result.write(&self.0.join(RUN)).map_err(Failure::host)
     }
@@ -192,14 +192,14 @@ impl RunDirectory {
 
     /// The log of a repetition, in pieces.
     pub fn open_log(&self, log_file: &str) -> Result<LogReader, Failure> {
-        // The name comes from a file that anybody may have written, and must not lead out of the directory.
+        // The name comes from an untrusted file, and must not lead out of the directory.
         if log_file.contains('/') || log_file == ".." {
             return Err(Failure::usage(format!("{}: '{log_file}' is not a file name", self.0.join(RUN).display())));
         }
         LogReader::open(&self.0.join(log_file)).map_err(unreadable)
     }
 
-    /// Reads a log request by request, so that memory does not grow with it.
+    /// Reads a log request by request, in memory that does not grow with it.
     pub fn each_request(
         &self,
         log_file: &str,
@@ -235,7 +235,7 @@ impl RunDirectory {
         serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
     }
 
-    /// Keeps a simulation, whose log is there.
+    /// Stores a simulation, whose log exists already.
     pub fn write_simulation(&self, simulation: &Simulation, device: &DeviceUsed) -> Result<(), Failure> {
         let mut device = serde_json::to_string_pretty(device)
             .map_err(|error| Failure::host(format!("can't write the device as JSON: {error}")))?;
@@ -284,7 +284,7 @@ pub struct FreshDirectory(Option<PathBuf>);
 impl Drop for FreshDirectory {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // It fails, as it should, where something is in it.
+            // Fails, as intended, if the directory is not empty.
             let _ = fs::remove_dir(path);
         }
     }
@@ -294,7 +294,7 @@ impl Drop for FreshDirectory {
 pub struct Replayable {
     /// The devices in their initial state, in the order of the log's numbers for them.
     pub devices: Vec<DeviceUsed>,
-    /// Each repetition's log.
+    /// Logs by repetition.
     pub repetitions: Vec<Repetition>,
 }
 
@@ -304,6 +304,6 @@ pub struct Repetition {
     pub log_file: String,
     /// The end of the run's time, if it had one.
     pub end: Option<Nanos>,
-    /// Its seed, if it had one of its own.
+    /// Seed of the repetition, if it has its own.
     pub seed: Option<u64>,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::RunDirectory;
 
-/// A directory in which a run was kept, or begun.
+/// The directory of a finished or unfinished run.
 #[derive(Debug, Serialize)]
 pub struct KeptRun {
     /// Name of the directory.
@@ -21,7 +21,7 @@ pub struct KeptRun {
     /// The beginning of its result.
     #[serde(flatten)]
     pub head: Option<Head>,
-    /// Why there is no such beginning.
+    /// Reason why the beginning of the result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -29,21 +29,21 @@ pub struct KeptRun {
 /// A result's fields for a list. Only fields of every schema version are required.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Head {
-    /// When it began, as in RFC 3339.
+    /// Start time, as in RFC 3339.
     pub started_at: String,
-    /// Its labels.
+    /// Labels of the run.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Its device.
+    /// Device of the run.
     pub device: HeadDevice,
-    /// Its file system.
+    /// File system of the run.
     pub guest: HeadGuest,
-    /// Its clock.
+    /// Clock of the run.
     pub clock: HeadClock,
-    /// Its command.
+    /// Command of the run.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Its repetitions.
+    /// Repetitions of the run.
     pub reps: Vec<HeadRep>,
 }
 
@@ -52,7 +52,7 @@ pub struct Head {
 pub struct HeadDevice {
     /// Name of the profile.
     pub profile: String,
-    /// Its capacity.
+    /// Capacity of the device in bytes.
     pub capacity_bytes: u64,
 }
 
@@ -79,11 +79,11 @@ pub struct HeadRep {
     pub exit_status: i32,
 }
 
-/// Why a directory without a result is there.
+/// Reason for a directory without a result.
 const UNFINISHED: &str = "no result: the run is not over, or was killed";
 
 impl KeptRun {
-    /// Looks at a directory; `None` if it holds nothing that a run leaves.
+    /// Reads a directory; `None` if it holds no files of a run.
     pub fn read(directory: RunDirectory) -> Option<Self> {
         let files = directory.files();
         if files.is_empty() {
@@ -98,12 +98,12 @@ impl KeptRun {
         Some(KeptRun { id, directory, bytes, head, problem })
     }
 
-    /// The labels; none if there is no readable result.
+    /// The labels; empty without a readable result.
     pub fn labels(&self) -> Labels {
         self.head.as_ref().map(|head| head.labels.clone()).unwrap_or_default()
     }
 
-    /// How long ago the run began, by its result, or else by the directory's time.
+    /// Time since the run began, according to its result, or otherwise to the directory's time stamp.
     pub fn age(&self) -> Duration {
         let begun = self.head.as_ref().and_then(|head| unix_seconds_of(&head.started_at)).map(Duration::from_secs);
         let modified = || fs::metadata(self.directory.path()).and_then(|metadata| metadata.modified()).ok();

@@ -118,8 +118,8 @@ impl RunFolder {
         ids
     }
 
-    /// Chooses the directory of a new run: `output` if the user named one, else one with a new id in the user's folder.
-    /// Nothing is made yet, so that a run that ends early leaves nothing.
+    /// Chooses the directory of a new run: `output` if the user named one, otherwise one with a new id in the user's
+    /// folder. Nothing is created yet, so that a run that ends early leaves nothing behind.
     pub fn plan(output: Option<&Path>, label: &str) -> Result<RunDirectory, Failure> {
         let Some(output) = output else {
             // The process's number keeps apart two runs of one device that begin in one second.
@@ -148,7 +148,7 @@ impl RunFolder {
         if fs::create_dir_all(&self.0).is_err() {
             return;
         }
-        // A link can't be overwritten, but a rename over it is atomic.
+        // A symbolic link can't be overwritten, but replaced atomically by a rename.
         let fresh = self.0.join(format!(".{LAST}.{}", std::process::id()));
         let _ = fs::remove_file(&fresh);
         if std::os::unix::fs::symlink(target, &fresh).is_ok() && fs::rename(&fresh, self.0.join(LAST)).is_err() {

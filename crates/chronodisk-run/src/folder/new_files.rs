@@ -27,7 +27,7 @@ struct NewStore {
     beside: Vec<PathBuf>,
 }
 
-/// How long the end of the process that has a store is waited for.
+/// Longest wait for the end of the process that uses a store.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
 impl NewFiles {
@@ -62,7 +62,7 @@ impl NewStore {
     }
 
     fn remove(&self) {
-        // Without the store's own file, files beside it belong to another program.
+        // Without the store's own file, the files beside it belong to another program.
         let Ok(file) = File::open(&self.path) else { return };
         let give_up = Instant::now() + RELEASE_MAX;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -100,7 +100,7 @@ mod tests {
         for name in names {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        // Another program's file, as there is no store.
+        // There is no store, so the file belongs to another program.
         new.remove();
         assert!(names.iter().all(|name| folder.path().join(name).exists()));
         let other = File::create(folder.path().join("new")).unwrap();

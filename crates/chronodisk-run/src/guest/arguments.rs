@@ -251,11 +251,11 @@ fn interval(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// With less, the distribution's kernel does not get through its boot reliably.
+/// With less memory, the distribution's kernel does not always boot.
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 impl GuestArguments {
-    /// So many repetitions, if a number was given.
+    /// The number of repetitions, if one was given.
     pub fn repetitions(&self) -> Result<u32, Failure> {
         match self.reps {
             Reps::Fixed(count) => Ok(count),
@@ -279,7 +279,7 @@ impl GuestArguments {
         }
     }
 
-    /// Mounts the file system where it was mounted before, unless told otherwise.
+    /// Mounts the file system at its recorded mount point, unless the user gave another one.
     pub fn mount_at(&mut self, recorded: &str, given: bool) -> Result<(), Failure> {
         if given && self.mount != recorded {
             return Err(Failure::usage(format!(

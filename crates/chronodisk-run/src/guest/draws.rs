@@ -17,7 +17,7 @@ pub struct Draws {
     pub file: PathBuf,
     /// The trace.
     pub trace: CallTrace,
-    /// Its groups.
+    /// Groups of the trace.
     pub groups: Groups,
     /// The plan of the trace itself.
     pub plan: Arc<Plan>,
@@ -43,11 +43,11 @@ const FIGURES: [Figure; 7] = [
     ("service_time_p90_us", |rep| rep.summary.service_time_us.p90),
     ("service_time_p99_us", |rep| rep.summary.service_time_us.p99),
 ];
-/// Which of them is a percentile of the tail.
+/// Name of the figure that is a percentile of the tail.
 const TAIL: &str = "service_time_p99_us";
 
 impl Draws {
-    /// How many replays there are: the trace, the draws, and with the jackknife the trace without each group.
+    /// Number of replays: the trace, the draws, and with the jackknife one without each group.
     pub fn replays(&self) -> u32 {
         let left_out = if self.jackknife { self.groups.groups.len() as u32 } else { 0 };
         1 + self.count + left_out
@@ -131,5 +131,5 @@ impl Draws {
     }
 }
 
-/// With fewer draws no percentile lies between them.
+/// With fewer draws, the outer percentiles are those of the extreme draws.
 const DRAWS_FEW: u32 = 39;

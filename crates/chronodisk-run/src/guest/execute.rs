@@ -30,7 +30,7 @@ pub enum RunProgress<'a> {
 
 /// Runs the guest as often as planned, and keeps the result.
 pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Result<Executed, Failure> {
-    // One that comes between two repetitions, or while the result is written, waits for the next one or for the end.
+    // A signal between two repetitions, or while the result is written, is held until the next one or the end.
     let _held = HeldSignals::hold().map_err(Failure::host)?;
     let directory = &plan.directory;
     let mut run = repeat(plan, watch);
@@ -126,7 +126,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
             run.result.warnings.push(ended_early(signal_name(signal)));
         }
         run.result.warnings.extend(reps.warning(&run.result));
-        // No program of the user's has ended a replay: the replayer has said what went wrong.
+        // No program of the user's ends in a replay, so the replayer has reported the error.
         let is_asked = outcome.asked_to_end.is_some();
         let replayer = (options.replay.is_some() && outcome.exit_status != 0 && !is_asked)
             .then(|| format!("the replayer ended with status {}", outcome.exit_status));

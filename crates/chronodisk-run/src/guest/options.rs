@@ -110,7 +110,7 @@ fn file_system_fits(arguments: &GuestArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the command's root is, if it can be there.
+/// Place of the command's root, if the options permit it.
 fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
     if arguments.root == Root::Host {
         return match arguments.root_files.is_empty() {
@@ -131,7 +131,7 @@ fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
         .help("--squash=exact stores everything, compressed"));
     }
     let files = arguments.root_files.iter().map(|path| {
-        // Links are put there as they are, so the path is not resolved.
+        // Symbolic links are copied as they are, so the path is not resolved.
         let absolute = std::path::absolute(path);
         absolute
             .and_then(|absolute| std::fs::symlink_metadata(&absolute).map(|_| absolute))
@@ -140,7 +140,7 @@ fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
     Ok(RootChoice::Device { files: files.collect::<Result<_, _>>()? })
 }
 
-/// Each device with its share of the memory for bytes, or its file.
+/// Each device with its share of the memory for bytes, or with its file.
 fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
     let in_memory = arguments.store == "ram";
     if !in_memory && arguments.ram_budget.is_some() {
@@ -154,7 +154,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
     if !in_memory && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes (its --store)"));
     }
-    // A server decides by itself unless it is told.
+    // A server decides for itself unless the user gives a number.
     let budget_bytes = match (arguments.ram_budget, &arguments.elsewhere.server) {
         (Some(budget), _) => budget / devices.len() as u64,
         (None, Some(_)) => 0,
@@ -166,7 +166,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         path.push(format!(".vd{}", char::from(b'a' + index as u8)));
         PathBuf::from(path)
     };
-    // An image of each device by itself, as they were made before there were images of several, stays that.
+    // Separate images of each device, from versions before joint images, stay separate.
     let together = devices.len() == 1 || squashed.is_some() && !path_of(0).exists();
     let store = |index: usize| match (in_memory, together) {
         (true, _) => StoreChoice::Ram { budget_bytes },
@@ -233,7 +233,7 @@ pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<Gu
         |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
     match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
         (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
-        // A replay has its own CPU time.
+        // A replay uses recorded CPU time.
         (_, false) if !is_measured && !replays => needs_measured("--cpu-speed"),
         _ => Ok(time),
     }
@@ -257,7 +257,7 @@ fn existing_file(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
     file.canonicalize().map_err(|error| Failure::usage(format!("{flag} {}: {error}", file.display())))
 }
 
-/// The same place, with a squashing store in it.
+/// The store's place, with a squashing store in it.
 fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
     let (image, budget_bytes) = match store {
         StoreChoice::Ram { budget_bytes } => (None, budget_bytes),

@@ -1,4 +1,4 @@
-//! A run whose options are resolved.
+//! A run with resolved options.
 
 use chronodisk_guest::{DEVICES_MAX, GuestTime, RunOptions};
 use chronodisk_report::{DeviceUsed, Labels};
@@ -15,7 +15,7 @@ use crate::folder::{NewFiles, RunDirectory, RunFolder};
 use crate::recorded::RecordedOptions;
 use crate::result::Caller;
 
-/// A run whose options fit each other and this host. [`execute`](super::execute) does the rest.
+/// A run whose options are consistent and supported by this host. [`execute`](super::execute) runs it.
 pub struct RunPlan<'a> {
     /// Options of the first repetition.
     pub options: RunOptions,

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::notes::note;
 use crate::place::expect_place;
 
-/// A recording, and the file in which its trace is kept.
+/// A recording, and the file for its trace.
 pub struct RecordedCalls {
     recording: Recording,
     file: PathBuf,
@@ -65,7 +65,7 @@ impl RecordedCalls {
     pub fn keep(&self) -> Result<(), Failure> {
         let mut trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
             Ok(trace) => trace,
-            // The run says why.
+            // The run's own error gives the reason.
             Err(RecordingError::NothingBegan) => return Ok(()),
             Err(error) => return Err(Failure::host(&error)),
         };

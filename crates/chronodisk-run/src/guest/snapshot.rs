@@ -34,15 +34,15 @@ impl Kind {
 /// Content of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemFound {
-    /// Which it is.
+    /// Kind of the file system.
     pub kind: Kind,
-    /// Its UUID.
+    /// UUID of the file system.
     pub uuid: String,
-    /// Its size in bytes.
+    /// Size of the file system in bytes.
     pub bytes: u64,
 }
 
-/// Where superblocks end: btrfs's is at 64 KiB.
+/// End of the last superblock: btrfs's is at 64 KiB.
 const HEAD_BYTES: usize = 69_632;
 
 /// Reads the superblock of a device, an image or a snapshot.
@@ -96,7 +96,7 @@ fn uuid(bytes: &[u8]) -> String {
     text
 }
 
-/// Makes a snapshot of a device or an image that is not mounted; the file is there whole or not at all.
+/// Makes a snapshot of an unmounted device or image; on an error, no file is left behind.
 pub fn make(source: &Path, output: &Path) -> Result<FileSystemFound, Failure> {
     let found = examine(source)?;
     if is_mounted(source) {
@@ -153,8 +153,7 @@ fn is_mounted(source: &Path) -> bool {
     })
 }
 
-/// UUID of the file system that is mounted at this directory; `None` where nothing is mounted, or its device can't be
-/// read.
+/// UUID of the file system mounted at this directory; `None` if none is mounted, or its device is unreadable.
 pub fn uuid_of_mount(point: &str) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     // A later mount at the same place hides the earlier one.
@@ -165,7 +164,7 @@ pub fn uuid_of_mount(point: &str) -> Option<String> {
 
 /// Runs a tool of the file system.
 fn tool(name: &str, package: &str, words: &[&dyn AsRef<OsStr>]) -> Result<(), Failure> {
-    // They live in /sbin, which is not on every user's PATH.
+    // The tools are in /sbin, which is not on every user's PATH.
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     let output = Command::new(name)
@@ -186,7 +185,7 @@ fn tool(name: &str, package: &str, words: &[&dyn AsRef<OsStr>]) -> Result<(), Fa
     }
 }
 
-/// A copy of a snapshot that a guest may change; it goes away with this value.
+/// A guest's own copy of a snapshot, which is deleted when this is dropped.
 #[derive(Debug)]
 pub struct Copy {
     source: PathBuf,
@@ -195,7 +194,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Checks that the snapshot fits on a device of so many bytes.
+    /// Checks that the snapshot fits on a device of this capacity.
     pub fn new(source: &Path, capacity_bytes: u64, folder: &Path) -> Result<Self, Failure> {
         let found = examine(source)?;
         let shown = source.display();
@@ -210,12 +209,12 @@ impl Copy {
         Ok(Copy { source: source.to_owned(), path, capacity_bytes })
     }
 
-    /// Where the copy is.
+    /// Path of the copy.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes it anew.
+    /// Makes the copy again.
     pub fn refresh(&self) -> Result<(), Failure> {
         let _ = fs::remove_file(&self.path);
         copy_sparse(&self.source, &self.path, self.capacity_bytes).map_err(|error| {

@@ -25,7 +25,7 @@ impl Reading {
         Reading(std::thread::Builder::new().spawn(move || read(kernel, program)).ok())
     }
 
-    /// The result, once; `None` if this host starts no thread.
+    /// Takes the result, once; `None` if the thread could not be started.
     pub fn take(&mut self) -> Option<Surroundings> {
         self.0.take()?.join().ok()
     }
@@ -50,7 +50,7 @@ fn variable(name: &[u8], value: &[u8]) -> (String, String) {
     (String::from_utf8_lossy(name).into_owned(), format!("{} B, {hash:04x}", value.len()))
 }
 
-/// As the guest finds it: by its path, or in PATH.
+/// Finds a program as the guest does: by its path, or in PATH.
 fn find_program(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
         return Some(name.to_owned());

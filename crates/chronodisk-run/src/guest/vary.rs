@@ -25,7 +25,7 @@ impl Vary<'_> {
 }
 
 impl GuestArguments {
-    /// Refuses devices on which the files of a trace can't be: calls would fail that did not when it was recorded.
+    /// Refuses devices that are too small for the files of a trace: calls would fail that succeeded in the recording.
     pub(super) fn expect_room(&self, plan: &Plan, devices: &[Device]) -> Result<(), Failure> {
         // Made-up data may be compressed well.
         if self.mount_options.as_ref().is_some_and(|options| options.contains("compress")) {

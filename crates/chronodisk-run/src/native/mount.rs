@@ -45,7 +45,7 @@ pub struct NativeArguments {
     pub result: ResultOptions,
 }
 
-/// A native program's run whose options fit each other and this host. [`execute_native`] does the rest.
+/// A native program's run whose options are consistent and supported by this host. [`execute_native`] runs it.
 pub struct NativePlan<'a> {
     /// Directory of the result, which is not made yet.
     pub directory: RunDirectory,
@@ -161,14 +161,14 @@ impl Run<'_> {
             }
             if let Some(count) = reps.end_pilot(&mut run.result) {
                 (0..count).for_each(|index| directory.remove_repetition(index));
-                // The pilot's result is none.
+                // The pilot's result is not kept.
                 run.is_kept = false;
             }
         }
         run
     }
 
-    /// One repetition, on a fresh device. An error means that the command has not begun.
+    /// Runs one repetition on a fresh device. An error means that the command has not begun.
     fn repetition(&self, result: &mut RunResult) -> Result<Ran, Failure> {
         let (index, seeds_before) = self.plan.arguments.reps.next(result);
         let seed = self.plan.arguments.on.device.seed.wrapping_add(seeds_before);

@@ -30,7 +30,7 @@ use crate::quantity;
 use crate::result::{server_failure, settings_of};
 use crate::signals::{EndSignals, Keyboard};
 
-/// How the block device and its file system are made, but for the device's name.
+/// Options of the block device and its file system, without the device's name.
 #[derive(Debug, Args)]
 #[command(mut_arg("seed", |seed| {
     seed.help("Seeds all random numbers but the UUIDs of XFS and btrfs, which differ in each run")
@@ -76,7 +76,7 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
     PossibleValuesParser::new(made.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
 }
 
-/// How long a step before or after CMD may take to end.
+/// Longest time for a step before or after CMD to end.
 const STEP_ENDING_MAX: Duration = Duration::from_secs(1);
 
 impl DeviceArguments {
@@ -106,15 +106,15 @@ impl DeviceArguments {
 pub struct Interruption(EndSignals);
 
 impl Interruption {
-    /// From now on.
+    /// Catches signals from now on.
     pub fn watch() -> Result<Self, Failure> {
         EndSignals::catch(Keyboard::IsThePrograms).map(Interruption)
     }
 
-    /// Takes a step before or after CMD. `break_off` is called beside it if the step goes on for a second after a
-    /// signal, or until a second signal, or if one of the processes that help has ended.
+    /// Runs a step before or after CMD. `break_off` is called in parallel, if the step continues for a second after a
+    /// signal, if a second signal comes, or if a helper process has ended.
     pub fn step<T>(&self, helpers: &[OwnedFd], break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
-        // Without it, signals are not waited for.
+        // Without the pair, signals do not interrupt the step.
         let Ok((done, tell_done)) = UnixStream::pair() else { return step() };
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -207,14 +207,14 @@ impl Ran {
     }
 }
 
-/// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one. A command that got
-/// an error instead of its bytes is one, too.
+/// Reason why a run whose command has ended is a failure of Chronodisk itself, according to the server. A command that
+/// got an error instead of its bytes counts, too.
 pub fn native_own_failure(outcome: &ServerOutcome) -> Option<Failure> {
     let statistics = &outcome.statistics;
     let first = statistics.first_store_error.as_deref().unwrap_or("no reason was given");
     let store = (statistics.store_errors > 0)
         .then(|| format!("the store failed {} requests of the device: {first}", statistics.store_errors));
-    // Its bytes are in memory, so nothing but the budget is to be exceeded.
+    // The store is in memory, so only its budget can be exceeded.
     let help = "give a larger --ram-budget; `chronodisk serve --attach fuse --store overflow:FILE --run 'SH'` keeps what \
                 memory has no room for in a file";
     let store = store.map(|failed| Failure::host(failed).help(help));
@@ -244,7 +244,8 @@ impl NativeRun<'_> {
         serve_native(self.arguments, self.device, seed)
     }
 
-    /// Everything that needs the block device, which is gone afterwards. An error means that the command has not begun.
+    /// Runs everything that needs the block device, which is detached afterwards. An error means that the command has
+    /// not begun.
     ///
     /// With any `predictions` the command is observed; the first of them may freeze it.
     pub fn on_device(&self, server: &mut Server, predictions: Vec<DilationOptions>) -> Result<Done, Failure> {
@@ -279,7 +280,7 @@ impl NativeRun<'_> {
             scope.end_all();
         };
         let mounted = interruption.step(&helpers, break_off, || self.prepare(attachment, &mut phases));
-        // A step that failed because of that says less.
+        // The failure of a step is then only a consequence.
         if let Some(failure) = helper_lost(attachment, scope) {
             interruption.step(&helpers, break_off, || drop(mounted));
             return Err(failure);
@@ -459,7 +460,7 @@ pub struct Done {
     pub throttles_write_back: bool,
 }
 
-/// A process that helps and has ended, which it does not do by itself.
+/// The failure for a helper process that has ended, which it never does by itself.
 fn helper_lost(attachment: &Attachment, scope: &CommandScope) -> Option<Failure> {
     let lost = attachment.lost().or(scope.lost())?;
     Some(Failure::host(format!("{lost} died; the command was ended")))
@@ -493,7 +494,7 @@ struct Phases<'a> {
 }
 
 impl Phases<'_> {
-    /// `took` is the host's time, if the device's clock was ahead of it.
+    /// Adds a phase. `took` is the host's time, if the device's clock was ahead of it.
     fn push(&mut self, name: PhaseName, start_ns: Nanos, end_ns: Nanos, took: Option<Duration>) {
         self.phases.push(Phase { name, start_ns, end_ns, host_time_ns: took.map(nanos) });
     }
@@ -506,7 +507,7 @@ impl Phases<'_> {
     }
 }
 
-/// Why a server can't be made.
+/// The failure if a server can't be made.
 pub fn cant_serve(error: std::io::Error) -> Failure {
     Failure::host(format!("can't start a server: {error}"))
 }

@@ -17,7 +17,7 @@ use chronodisk_trace::calls::Plan;
 use super::nanos;
 use crate::folder::RunDirectory;
 
-/// The guest's time as a result has it.
+/// Description of the guest's clock in a result.
 pub(super) fn clock_info(time: &GuestTime) -> ClockInfo {
     let cpu = time.measured_cpu();
     let costs = cpu.map(|cpu| cpu.costs);
@@ -31,7 +31,7 @@ pub(super) fn clock_info(time: &GuestTime) -> ClockInfo {
     }
 }
 
-/// The guest, and the file system in it. Its first repetition tells the kernel's version.
+/// Description of the guest and its file system. The first repetition adds the kernel's version.
 pub(super) fn guest_info(options: &RunOptions) -> GuestInfo {
     GuestInfo {
         kernel: Some(String::new()),
@@ -97,7 +97,7 @@ fn generic_code(held: &chronodisk_guest::GenericCode) -> GenericCode {
     GenericCode { algorithm: held.algorithm.clone(), holders: held.holders.clone() }
 }
 
-/// Summaries of the requests of each device, if there are several.
+/// Summaries of each device's requests, if there are several devices.
 fn summaries_by_device(records: &[RequestRecord], devices: usize, window: Range<Nanos>) -> Vec<Summary> {
     let of_device = |device: usize| {
         let own: Vec<RequestRecord> =
@@ -125,7 +125,7 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     }
 }
 
-/// A sample as a result has it.
+/// A sample in the form of a result.
 fn host_sample(sample: &Sample) -> HostSample {
     let components = sample.components.iter().map(|component| {
         let of_host = ComponentSample { memory_bytes: component.memory_bytes, cpu_ns: component.cpu };
@@ -177,7 +177,7 @@ fn counted_between(before: &ClockCounters, after: &ClockCounters) -> BTreeMap<St
     grown
 }
 
-/// Each stage lasts from the end of the one before it.
+/// Each stage begins at the end of the previous one.
 fn phases(outcome: &RunOutcome) -> Vec<Phase> {
     let mut start_ns = Nanos::ZERO;
     let mut phases = Vec::new();
@@ -223,7 +223,7 @@ fn too_fast_for_real_time(rep: &RepResult) -> Option<String> {
     })
 }
 
-/// Why a repetition whose command has ended is a failure of Chronodisk's own, if it is.
+/// Reason why a repetition whose command has ended is a failure of Chronodisk itself; `None` if it is none.
 pub fn own_failure(outcome: &RunOutcome) -> Option<String> {
     let backend = &outcome.backend;
     let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");

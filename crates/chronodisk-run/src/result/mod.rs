@@ -27,9 +27,9 @@ use crate::times::now_rfc3339;
 pub struct Caller {
     /// Commit that it was built from, if it was built from a checkout.
     pub commit: Option<String>,
-    /// Its command line.
+    /// Command line of this process.
     pub command_line: Vec<OsString>,
-    /// Its executable, which is also the program of all helper processes.
+    /// Executable of this process, which is also the program of all helper processes.
     pub executable: PathBuf,
 }
 
@@ -50,7 +50,7 @@ pub enum Runner<'a> {
 /// The file system of a native program.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeFileSystem<'a> {
-    /// Its kind.
+    /// Kind of the file system.
     pub kind: FileSystem,
     /// Options given to mkfs.
     pub mkfs_options: &'a str,
@@ -67,7 +67,7 @@ pub struct Setting<'a> {
     pub caller: &'a Caller,
     /// The run's directory.
     pub directory: &'a RunDirectory,
-    /// At least one.
+    /// At least one device.
     pub devices: &'a [DeviceUsed],
     /// The program on the device.
     pub command: &'a [OsString],

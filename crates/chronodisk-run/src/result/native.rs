@@ -27,13 +27,13 @@ pub struct NativeRep<'a> {
     pub host_time: Duration,
     /// The server's account.
     pub outcome: &'a ServerOutcome,
-    /// All requests.
+    /// All requests of the repetition.
     pub records: &'a [RequestRecord],
-    /// How the block device was made.
+    /// Settings of the block device.
     pub native: NativeResult,
 }
 
-/// How the block device was made, before anything is known of its requests.
+/// Settings of the block device, before any requests.
 pub fn settings_of(attachment: &Attachment) -> NativeResult {
     let (queue, permitted) = (attachment.settings(), attachment.permitted());
     NativeResult {

@@ -11,7 +11,7 @@ use crate::folder::RunDirectory;
 
 /// The only repetition of a device that clients used.
 pub struct ServedRep<'a> {
-    /// Where it was served, and the block device of this host that was made of it.
+    /// Addresses of the server, and the block device of this host that was attached.
     pub addresses: Vec<String>,
     /// Exit status of the command.
     pub status: u8,
@@ -70,7 +70,7 @@ pub(super) fn server_repetition(
     }
 }
 
-/// How a device was served at these addresses.
+/// The result of serving a device at these addresses.
 pub(super) fn server_result(
     addresses: Vec<String>,
     outcome: &ServerOutcome,
@@ -156,7 +156,7 @@ pub(super) fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     warnings
 }
 
-/// Why a server itself failed, if it did. A request that its store failed has been answered with an error.
+/// Reason of a failure of the server itself. A request that failed in its store was answered with an error.
 pub fn server_failure(outcome: &ServerOutcome) -> Option<String> {
     let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
     let panics = outcome.statistics.panics;

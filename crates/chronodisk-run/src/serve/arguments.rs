@@ -164,7 +164,7 @@ fn tracked(text: &str) -> Result<Tracked, String> {
 
 fn client_memory(text: &str) -> Result<u64, String> {
     let bytes = quantity::bytes(text)?;
-    // One request has up to 32 MiB.
+    // A single request has up to 32 MiB.
     if bytes < CLIENT_MEMORY_MIN { Err("expected at least 64MiB".into()) } else { Ok(bytes) }
 }
 

@@ -52,7 +52,7 @@ pub fn check_exposure(arguments: &ServeArguments) -> Result<(), Failure> {
     }
 }
 
-/// Whether other machines can reach it. A name that the host can't resolve is refused when it is listened at.
+/// Whether other machines can reach it. An unresolvable name is refused later, by the attempt to listen.
 fn is_beyond_loopback(address: &Address) -> bool {
     let Address::Tcp { host, port } = address else { return false };
     let resolved = (host.as_str(), *port).to_socket_addrs();
@@ -93,7 +93,7 @@ pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Files of the store that were not there before, removed again if serving never begins.
+/// New files of the store, removed again if serving never begins.
 pub struct NewStore(NewFiles);
 
 impl NewStore {

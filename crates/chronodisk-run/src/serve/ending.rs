@@ -1,4 +1,4 @@
-//! How a server ends: by a signal, or with the program of `--run`.
+//! The end of a server: by a signal, or with the program of `--run`.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -59,7 +59,7 @@ pub fn captive(
 pub struct Ending {
     /// The exit status that this means.
     pub status: u8,
-    /// It was a signal, not the end of the program of `--run`.
+    /// Whether the end was caused by a signal, not by the end of the program of `--run`.
     pub by_signal: bool,
 }
 
@@ -74,14 +74,14 @@ pub struct Waiting<'a> {
     pub every_second: Option<&'a mut dyn FnMut()>,
 }
 
-/// How long processes that were killed may take to go.
+/// Longest wait for the end of killed processes.
 const KILLED_GO_WITHIN: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Waiting<'_> {
-    /// Waits for a signal, the end of the child or the end of the block device. A signal goes to the child first.
+    /// Waits for a signal, the end of the child or the end of the block device. A signal is passed to the child first.
     ///
-    /// `offspring` are the child and all that it starts; after a signal nothing of it is left.
+    /// `offspring` are the child and its descendants; after a signal none of them is left.
     pub fn wait(mut self, offspring: &Offspring) -> Result<Ending, Failure> {
         let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
         let numbers: Vec<u32> = self.child.iter().flat_map(|(child, guard)| [child.id(), guard.number()]).collect();
@@ -145,25 +145,25 @@ fn wait_for(news: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 3], most: Dur
     }
 }
 
-/// Passes a signal on. A process that is stopped does not see it until it goes on.
+/// Passes a signal on. A stopped process must continue to receive it.
 fn ask_to_end(child: &Child, signal: i32) {
     for signal in [Signal::from_named_raw(signal), Some(Signal::CONT)].into_iter().flatten() {
         let _ = kill_process(Pid::from_child(child), signal);
     }
 }
 
-/// As a shell has it: 128 and the signal's number if one ended the process.
+/// Exit status as in a shell: 128 plus the signal's number if a signal ended the process.
 fn exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// A file with this process's number, locked by flock(2) and removed when this value is dropped.
+/// A file with this process's id, locked by flock(2) and removed when this value is dropped.
 ///
-/// Only its server holds the lock, so that a file that a killed server left behind is no obstacle.
+/// Only its server holds the lock, so a file left by a killed server is no obstacle.
 pub struct PidFile<'a> {
     path: &'a Path,
-    /// Its lock ends with it.
+    /// Holds the lock.
     _file: fs::File,
 }
 

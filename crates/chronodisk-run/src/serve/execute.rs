@@ -29,7 +29,7 @@ use crate::result::{Caller, Runner, ServedRep, Setting, add_served_repetition, n
 use crate::signals::{EndSignals, Keyboard};
 use crate::times::now_rfc3339;
 
-/// A device whose options fit each other and this host. [`serve`] does the rest.
+/// A device whose options are consistent and supported by this host. [`serve`] serves it.
 pub struct ServePlan<'a> {
     /// Directory of the result, which is not made yet.
     pub directory: RunDirectory,
@@ -91,17 +91,17 @@ impl<'a> ServePlan<'a> {
     }
 }
 
-/// Serves until a signal comes or the program of `--run` has ended, and keeps the result. No thread may exist yet.
-/// With `figures`, `watch` sees some each second.
+/// Serves until a signal comes or the program of `--run` has ended, and stores the result. No thread may exist yet. If
+/// `figures` is set, `watch` is called with figures each second.
 pub fn serve(
     plan: ServePlan<'_>,
     figures: bool,
     watch: &mut dyn FnMut(ServeProgress<'_>),
 ) -> Result<Executed, Failure> {
     let ServePlan { directory, arguments, device, described, bytes, tls, options, .. } = plan;
-    // Before any thread exists, so that none of them takes the signal.
+    // Before any thread is started, so that no thread receives the signal.
     let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
-    // Declared before its writers, and so dropped after them.
+    // Declared before its writers, so that it is dropped after them.
     let unused = directory.make_fresh()?;
     let new_store = NewStore::at(bytes.path());
     let (mut server, overflow) = start(arguments, &device, bytes, tls, options)?;
@@ -121,7 +121,7 @@ pub fn serve(
 
     let guard = arguments.run.as_ref().map(|_| Guard::start(&plan.caller.executable)).transpose();
     let guard = guard.map_err(|error| Failure::host(format!("can't start the guard of --run: {error}")))?;
-    // After the guard, which is none of the program's processes.
+    // After the guard, which must not count as an offspring of the program.
     let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
     let child = match arguments.run.as_ref().zip(guard) {
         Some((command, guard)) => {
@@ -141,13 +141,13 @@ pub fn serve(
     watch(ServeProgress::Ended);
     // The result is kept also if that failed.
     let ending = *waited.as_ref().unwrap_or(&Ending { status: status::HOST_LACKS, by_signal: false });
-    // The block device goes before the server that it needs.
+    // Detach the block device before its server ends.
     drop((pidfile, metrics, attachment));
     let mut outcome = server.stop();
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
-    // Findings are shown even if files can't be written.
+    // The findings are printed even if the files can't be written.
     let logged = gathered.finish_log();
     let log = directory.log(0);
     let compare = |target| shadow::compare(arguments, &device, target, &log);

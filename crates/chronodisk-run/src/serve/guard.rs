@@ -14,15 +14,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// The command line's word for this process.
 const WORD: &str = "serve-guard";
 
-/// The server's handle of it. Dropping it ends the guard and spares the program.
+/// The server's handle of the guard. Dropping it ends the guard and spares the program.
 pub struct Guard {
     child: Child,
-    /// Readable when it has ended.
+    /// Readable when the guard has ended.
     pub pidfd: OwnedFd,
 }
 
 impl Guard {
-    /// Starts one that has nothing to kill yet; `executable` is this program's.
+    /// Starts a guard without a program to kill yet; `executable` is this program's.
     pub fn start(executable: &Path) -> io::Result<Self> {
         let mut command = Command::new(executable);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -33,19 +33,19 @@ impl Guard {
         Ok(Guard { child, pidfd })
     }
 
-    /// Has the program tell its number before it begins.
+    /// Makes the program report its process id before it begins.
     pub fn watch(&self, program: &mut Command) -> io::Result<()> {
         let pipe = self.child.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         tell_number(program, pipe.as_fd().try_clone_to_owned()?);
         Ok(())
     }
 
-    /// Its process.
+    /// Process id of the guard.
     pub fn number(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has ended, which it does not do by itself.
+    /// Whether the guard has ended, which it does not do by itself.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use chronodisk_engine::listen::{Connections, Listener, Place, Share};
 use chronodisk_engine::{HostClock, MonotonicClock};
 
-/// A page that is rendered anew for everybody who asks.
+/// A page that is rendered for each request.
 pub struct Page {
-    /// Where it is, beginning with a slash.
+    /// Path of the page, beginning with a slash.
     pub path: &'static str,
     /// Content type.
     pub content_type: &'static str,
@@ -35,11 +35,11 @@ pub struct PageServer {
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// How long a client has for asking and for taking the answer, each.
+/// Time for a client's request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most clients at a time. One that has not asked yet makes room for the next.
 const CLIENTS: Share = Share { most: 64, per_peer: 48 };
-/// How often the server looks for its own end.
+/// Interval of the checks for the server's own end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl PageServer {
@@ -54,7 +54,7 @@ impl PageServer {
         Ok(PageServer { address, stopping, thread: Some(thread) })
     }
 
-    /// Where it is, with the port that the host chose.
+    /// Address of the server, with the port that the host chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -78,13 +78,13 @@ fn accept(listener: &Listener, page: &Page, stopping: &AtomicBool) {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(_) => {
-                    // Without descriptors for more there is nothing to do but to wait for some.
+                    // Without free descriptors, the server can only wait.
                     std::thread::sleep(Duration::from_millis(10));
                     continue;
                 }
             };
             let Ok(place) = clients.enter(&socket, peer, clock.now()) else { continue };
-            // One that can't be answered is closed.
+            // A connection without a thread is closed.
             let _ = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || {
                 let socket = TcpStream::from(OwnedFd::from(socket));
                 // A client that hangs up is no matter.
@@ -221,7 +221,7 @@ mod tests {
             socket.read_to_string(&mut answer).unwrap();
             answer
         };
-        // Some of them with a part of a request.
+        // Some of them send a part of a request.
         let silent: Vec<TcpStream> = (0..300)
             .map(|index| {
                 let mut socket = TcpStream::connect(server.address()).unwrap();

@@ -149,7 +149,7 @@ impl Page {
     }
 }
 
-/// Microseconds as seconds, to the tenth of a microsecond, so that 0.2 µs are 2e-7 and nothing near it.
+/// Microseconds as seconds, rounded to a tenth of a microsecond, so that 0.2 µs are exactly 2e-7.
 fn seconds(micros: f64) -> String {
     let text = format!("{:.7}", micros / 1e6);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -13,7 +13,7 @@ use crate::device::{self, Device};
 use crate::failure::Failure;
 use crate::notes::note;
 
-/// The real device, before it is served.
+/// A real device to be served.
 pub struct Target {
     pub name: String,
     pub store: DeviceStore,
@@ -37,7 +37,7 @@ pub fn open(arguments: &ServeArguments, path: &Path) -> Result<Target, Failure> 
     Ok(Target { name: path.display().to_string(), store })
 }
 
-/// The model beside it: as large as the device, unless it has one size only.
+/// The model beside it, with the same capacity unless the model's is fixed.
 pub fn model(arguments: &ServeArguments, target: &Target) -> Result<Device, Failure> {
     if arguments.on.capacity.is_none()
         && let Ok(device) = device::load_one(&arguments.device, target.store.capacity_bytes(), arguments.on.seed)

@@ -51,7 +51,7 @@ pub(super) enum BytesPlan {
 }
 
 impl BytesPlan {
-    /// The store's file, if it has one.
+    /// Path of the store's file, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             BytesPlan::Real(_) => None,

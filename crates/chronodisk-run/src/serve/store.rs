@@ -1,4 +1,4 @@
-//! Where a served device's bytes are.
+//! Stores of served devices.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::folder::RunFolder;
 use crate::memory::{self, host_memory_bytes};
 
-/// A store, and a view of it if it overflows.
+/// A store, and a view of it if it is an overflow store.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
 
-/// A store whose options fit each other. It is not open yet.
+/// A store with consistent options, before it is opened.
 #[derive(Debug)]
 pub struct StorePlan {
     place: StorePlace,
@@ -32,7 +32,7 @@ enum StorePlace {
     Overflow {
         path: PathBuf,
         budget_bytes: u64,
-        /// The run whose accesses are loaded ahead.
+        /// Name of the run whose accesses are preloaded.
         preload: Option<String>,
     },
 }
@@ -71,7 +71,7 @@ impl StorePlan {
         Ok(StorePlan { place, squash, durability })
     }
 
-    /// The store's file, if it has one.
+    /// Path of the store's file, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             StorePlace::Memory { .. } => None,
@@ -107,7 +107,7 @@ impl StorePlan {
     }
 }
 
-/// A range in the list of accesses, and in the vector that it is made of.
+/// Memory of a range in the list of accesses, and in the vector from which it is made.
 const RANGE_BYTES: u64 = 64;
 
 /// Accesses of an earlier run's requests, in order.

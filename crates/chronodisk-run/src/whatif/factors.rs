@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use chronodisk_engine::dilation::Speedup;
 
-/// At least 1, or infinite.
+/// A factor of at least 1, or infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor(f64);
 

@@ -1,4 +1,4 @@
-//! The runs from which run times are predicted.
+//! Runs for predicting run times.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ impl Subject {
 enum Stop {
     /// CMD, with this status.
     Command(u8),
-    /// A signal; the status is CMD's or says which.
+    /// A signal ended the runs; the status is CMD's or names the signal.
     Asked(u8),
     Failure(Failure),
 }
@@ -205,7 +205,7 @@ impl WhatIfArguments {
         Ok(factors)
     }
 
-    /// The device that is as fast as predicted for, if it is to be measured and is finite.
+    /// The device with the predicted speed, if it is to be measured and the speed is finite.
     fn twin(&self, factors: Factors, speed: Speed) -> Result<Option<Subject>, Failure> {
         if !self.validate || factors.reads.is_infinite() {
             return Ok(None);
@@ -240,7 +240,7 @@ impl WhatIfArguments {
     }
 }
 
-/// How much of the time between a thaw and the first thread's wake-up counts as the thaw's.
+/// Longest part of the time between a thaw and the first wake-up of a thread that is charged to the thaw.
 const THAW_COST_MAX: Nanos = Nanos::from_micros(100);
 
 /// All runs, one after the other.
@@ -256,7 +256,8 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Undisturbed, observed for each of the factors, and on the twins: in turn, so that all see the same load.
+    /// Runs undisturbed, observed for each of the factors, and on the twins: in turn, so that all have the same load of
+    /// the host.
     fn repetition(
         &mut self,
         rep: u32,
@@ -384,12 +385,12 @@ struct Finished {
     /// `None` on a disk of this host.
     emulated: Option<EmulatedTime>,
     observation: Option<chronodisk_native::Observation>,
-    /// By the kernel's account of the device.
+    /// According to the kernel's account of the device.
     request_time_s: Option<f64>,
 }
 
-/// Whether most requests were writes, and two or more were in flight on average while there was one. A program that
-/// waits for each of its writes is not throttled.
+/// Whether most requests were writes, and two or more were in flight on average while the device was busy. A program
+/// that waits for each of its writes is not throttled.
 fn has_several_writes(summary: &Summary) -> bool {
     let writes = summary.by_op.get("write").map_or(0, |op| op.requests);
     writes * 2 > summary.requests && summary.mean_queue_depth >= 2.0 * summary.utilisation
@@ -398,9 +399,9 @@ fn has_several_writes(summary: &Summary) -> bool {
 /// Activity of an emulated device while the command ran.
 #[derive(Clone, Copy)]
 struct EmulatedTime {
-    /// For how long it had no request.
+    /// Time without an outstanding request, in seconds.
     without_request_s: f64,
-    /// For how long some request was due and not completed yet: so much of the run may be the host's doing.
+    /// Time in which a request was due and not completed yet: the host may have delayed the run by as much.
     late_s: f64,
     /// Whether several writes were in flight on a device whose write-back the kernel throttles.
     throttled_writes: bool,
@@ -413,7 +414,7 @@ impl Finished {
 }
 
 impl WhatIf {
-    /// The runs ended before there was a prediction.
+    /// Ends the runs without a prediction.
     fn stop(&mut self, stop: &Stop) {
         let (ended_by, status, failure) = match stop {
             Stop::Command(status) => (EndedBy::Command, *status, None),

@@ -28,7 +28,7 @@ const SIZES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 512 << 10, 1 <<
 const PART_BYTES: u64 = 256 << 20;
 /// Faster than a device that `whatif` should be believed about.
 const FAST_BYTES_PER_S: f64 = 1e9;
-/// The requests of a kind come in so many rounds, whose means are compared.
+/// Number of rounds of requests of each kind; their means are compared.
 const ROUNDS: u32 = 5;
 const SPREAD_MAX: f64 = 0.1;
 
@@ -76,7 +76,7 @@ pub struct RequestTimes {
     pub warnings: Vec<String>,
 }
 
-/// One kind of requests.
+/// A kind of requests.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Row {
     request_bytes: u64,
@@ -122,7 +122,7 @@ pub fn measure_requests(
 /// Progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub enum Measuring {
-    /// It begins, with this number of kinds of requests.
+    /// Called at the beginning, with the number of kinds of requests.
     Kinds(u64),
     /// A kind is measured.
     Kind,
@@ -183,7 +183,7 @@ impl Measurement<'_> {
                 path.display()
             )));
         }
-        // Without a name: it goes with this process, however that ends.
+        // An unnamed file, which is deleted with this process for any cause.
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| refused(errno.into()))?;
         let file_path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));

@@ -14,7 +14,7 @@ const PAGE_BYTES: u64 = PAGE as u64;
 
 type Page = Box<[u8; PAGE]>;
 
-/// All files, and how their calls fail.
+/// All files, and the plan of faults.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) plan: Plan,
@@ -29,7 +29,7 @@ pub(super) struct Disk {
     /// Names as after a power cut, without `changes`.
     names_on_disk: BTreeMap<PathBuf, usize>,
     changes: Vec<NameChange>,
-    /// How often each description is held.
+    /// Number of handles of each description.
     descriptions: BTreeMap<u64, u64>,
     next_description: u64,
 }
@@ -122,7 +122,7 @@ impl Disk {
             Some(Fault::Error | Fault::ErrorsFromNowOn) => Err(plan::io_error()),
             Some(Fault::FullFromNowOn) => Err(plan::no_space()),
             Some(Fault::Kill | Fault::PowerCut) => {
-                // It was under way: nothing, some or all of it took effect.
+                // The call was in progress: it takes effect completely, partly or not at all.
                 let reached = match call {
                     Call::Write => Some(Outcome::Partial(PAGE * self.draw(20) as usize)),
                     _ => (self.draw(2) == 0).then_some(Outcome::Whole),
@@ -301,7 +301,7 @@ impl Disk {
         len as usize
     }
 
-    /// Writes as much as there is space for.
+    /// Writes until the space ends.
     pub(super) fn write(&mut self, inode: usize, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
         let mut free = self.free_pages();
         let inode = &mut self.inodes[inode];
@@ -437,7 +437,7 @@ impl Inode {
         self.cache.entry(page).or_insert_with(|| Box::new([0; PAGE]))
     }
 
-    /// A range becomes zeros; whole pages give their space back.
+    /// Zeroes a range; whole pages are freed.
     fn clear(&mut self, offset_bytes: u64, len_bytes: u64) {
         let ends_file = offset_bytes + len_bytes >= self.len_bytes;
         let touched: Vec<u64> = {
@@ -467,7 +467,7 @@ impl Inode {
         self.reserved_on_disk = self.reserved.clone();
     }
 
-    /// Writes back those dirty sectors that `choose` takes.
+    /// Writes back the dirty sectors that `choose` selects.
     fn write_back(&mut self, mut choose: impl FnMut() -> bool) {
         const ZEROS: [u8; PAGE] = [0; PAGE];
         for page in &self.dirty {

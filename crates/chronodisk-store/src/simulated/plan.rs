@@ -1,4 +1,4 @@
-//! Which calls fail, and how.
+//! The plan of faults: which calls fail, and how.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,15 +45,15 @@ pub enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It fails with `EIO`.
+    /// The call fails with `EIO`.
     Error,
-    /// It and all later ones of its kind fail with `EIO`.
+    /// The call and all later ones of its kind fail with `EIO`.
     ErrorsFromNowOn,
     /// The disk is full: it and all later ones that need space fail with `ENOSPC`.
     FullFromNowOn,
-    /// It transfers less than it was asked to.
+    /// The call transfers less than requested.
     Short,
-    /// It fails with `EINTR`.
+    /// The call fails with `EINTR`.
     Interrupted,
     /// The process ends during it.
     Kill,
@@ -64,15 +64,15 @@ pub enum Fault {
 /// A simulated host's spontaneous behaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedOptions {
-    /// All that is drawn is drawn from it.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// Bytes of the disk; `None` for more than enough.
+    /// Capacity of the disk in bytes; `None` for unlimited.
     pub capacity_bytes: Option<u64>,
-    /// Of 1,000 reads and writes, how many transfer less than asked for.
+    /// Share of reads and writes, in thousandths, that transfer less than requested.
     pub short_per_mille: u32,
-    /// Of 1,000 calls that can be interrupted, how many are.
+    /// Share of interruptible calls, in thousandths, that are interrupted.
     pub interrupted_per_mille: u32,
-    /// Of 1,000 calls, before how many the host writes back some dirty sectors.
+    /// Share of calls, in thousandths, before which the host writes back some dirty sectors.
     pub write_back_per_mille: u32,
 }
 
@@ -90,11 +90,11 @@ impl SimulatedOptions {
     }
 }
 
-/// How far a call gets.
+/// Extent to which a call is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Whole,
-    /// At most so many bytes.
+    /// At most this number of bytes.
     Partial(usize),
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Plan {
     waiting: Vec<(Call, u64, Fault)>,
     failing: Vec<Call>,
     full: bool,
-    /// How often each kind of fault took effect.
+    /// Number of effects of each kind of fault.
     pub(super) effects: BTreeMap<&'static str, u64>,
 }
 
@@ -162,7 +162,7 @@ impl Plan {
             Some(Fault::Error | Fault::ErrorsFromNowOn) => self.note("EIO of another call"),
             Some(Fault::Short) => self.note("short transfer"),
             Some(Fault::Interrupted) => self.note("interruption"),
-            // These are counted where they take effect, since they have other causes, too.
+            // These are counted when they take effect, since they have other causes, too.
             Some(Fault::FullFromNowOn | Fault::Kill | Fault::PowerCut) | None => {}
         }
         fault

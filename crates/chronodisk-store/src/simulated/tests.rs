@@ -126,7 +126,7 @@ fn names_need_their_folder_synchronised() {
         let host = plain(seed);
         let _ = safe_file(&host);
         host.rename(Path::new(PATH), Path::new("/folder/other")).unwrap();
-        // Of another folder.
+        // Synchronise another folder.
         host.sync_folder(Path::new("/")).unwrap();
         host.power_cut();
         host.restart();

@@ -34,12 +34,12 @@ fn page(store: &mut dyn Store, page: u64) -> Vec<u8> {
     bytes
 }
 
-/// A byte that tells a page from its neighbours, and is not zero.
+/// A byte that differs between neighbouring pages, and is not zero.
 fn mark(page: u64) -> u8 {
     (page % 250) as u8 + 1
 }
 
-/// Without a volatile cache there is no flush, and an overflow store waited for one.
+/// Without a volatile cache there is no flush, but an overflow store relied on one.
 #[test]
 fn a_completed_write_to_a_device_without_a_cache_survives_a_kill() {
     let (host, as_host) = host();
@@ -81,7 +81,7 @@ fn a_broken_disk_fails_flushes_and_the_end_but_no_read() {
         store.write(index * PAGE_BYTES, &[index as u8; PAGE]).unwrap();
     }
     store.flush().unwrap();
-    // As many as there is memory for, so that no page can leave.
+    // As many pages as the memory holds, so that none is evicted.
     for index in 0..64 {
         store.write(index * PAGE_BYTES, &[0xEE; PAGE]).unwrap();
     }

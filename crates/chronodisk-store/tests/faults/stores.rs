@@ -7,11 +7,11 @@ use chronodisk_store::{Durability, FileStore, OverflowStore, StoreError};
 
 use super::harness::{CAPACITY_BYTES, Kind, Opened, PATH};
 
-/// A store, by how it is built.
+/// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     File,
-    /// With so little memory that pages come and go.
+    /// With so little memory that pages are evicted.
     Overflow,
     /// Acknowledges writes and drops some.
     Forgetful,
@@ -79,7 +79,7 @@ impl chronodisk_store::Store for Liar {
             bytes[0] ^= 1;
         }
         if self.lies(Store::Panicking) {
-            // Without the message of a panic.
+            // Unwinds without the message of a panic.
             std::panic::resume_unwind(Box::new("a lie"));
         }
         Ok(())
@@ -100,7 +100,7 @@ impl chronodisk_store::Store for Liar {
                 let flushed = self.file().flush();
                 let _ = self.file().flush();
                 if flushed.is_err() && self.calls > 0 {
-                    // Says so once.
+                    // Reports it only once.
                     self.calls = 0;
                     return flushed;
                 }

@@ -21,7 +21,7 @@ type Value = u64;
 struct Sector {
     now: Vec<Value>,
     afterwards: Vec<Value>,
-    /// Of a synchronisation that failed: a later one that succeeds means nothing.
+    /// Whether a synchronisation of it failed; the success of a later one then has no meaning.
     lost: bool,
 }
 
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// A read has succeeded; says which sector is wrong, and how.
+    /// Compares the bytes of a successful read. Returns the wrong sector and its fault.
     pub fn read(&mut self, first: u64, bytes: &[u8]) -> Result<(), String> {
         let mut expected = [0; SECTOR_BYTES as usize];
         for (number, contents) in (first..).zip(bytes.chunks(SECTOR_BYTES as usize)) {
@@ -116,7 +116,7 @@ impl Client {
                 expected == contents
             });
             match found {
-                // A value once read stays, until another one becomes possible.
+                // A value that was read stays, until another one becomes possible.
                 Some(value) if !sector.lost => sector.now = vec![value],
                 Some(_) => {}
                 None => {
@@ -143,7 +143,7 @@ fn add(values: &mut Vec<Value>, value: Value) {
     }
 }
 
-/// The contents of a sector: nothing in it is zero by chance, and no two are alike.
+/// Fills a sector with contents without accidental zeros, different for each value and sector.
 fn fill(bytes: &mut [u8], value: Value, sector: u64) {
     if value == 0 {
         bytes.fill(0);

@@ -1,4 +1,4 @@
-//! One history: lives of a device, each with its load, its faults and its end.
+//! A history: several lives of a device, each with its load, its faults and its end.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl fmt::Display for Cell<'_> {
 /// A promise that was broken.
 #[derive(Debug)]
 pub struct Violation {
-    /// Which.
+    /// Name of the broken rule.
     pub rule: &'static str,
     /// Where, so that it can be seen again.
     pub text: String,
@@ -51,7 +51,7 @@ enum Shape {
 const SHAPES: [Shape; 6] =
     [Shape::SmallRandom, Shape::Large, Shape::Sequential, Shape::FullDevice, Shape::FlushHeavy, Shape::Nothing];
 
-/// How a life ends.
+/// End of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Close,
@@ -85,7 +85,7 @@ struct History<'a> {
     host: SimulatedHost,
     as_host: Arc<dyn Host>,
     client: Client,
-    /// Where a sequential client is.
+    /// Position of a sequential client.
     position: u64,
     /// The device was made and opened at least once.
     was_open: bool,
@@ -99,7 +99,7 @@ struct History<'a> {
 
 type Checked<T = ()> = Result<T, (&'static str, String)>;
 
-/// Goes through a history; tells how often each kind of fault took effect.
+/// Runs a history. Returns the number of effects of each kind of fault.
 pub fn run(cell: &Cell<'_>, seed: u64) -> Result<BTreeMap<&'static str, u64>, Violation> {
     let mut random = Random(seed ^ 0xC0FF_EE00);
     let shape = random.of(&SHAPES);
@@ -148,7 +148,7 @@ impl History<'_> {
                 if end == End::Close && !self.host.is_dead() {
                     self.close(&mut store)?;
                 }
-                // A process that ends at a call that never came ends now.
+                // The call at which the process should have ended never came, so it ends now.
                 if !self.host.is_dead() {
                     match end {
                         End::Close | End::Drop => {}
@@ -175,7 +175,7 @@ impl History<'_> {
     /// Draws the faults of this life.
     fn inject(&mut self, end: End) {
         (self.hard_faults, self.space_faults, self.sync_failed) = (false, false, false);
-        // Early and late: most calls of a store come with its first requests.
+        // Early and late calls: most calls of a store come with its first requests.
         let nth = |random: &mut Random| {
             let bound = random.of(&[4, 30, 300]);
             1 + random.below(bound)
@@ -231,7 +231,7 @@ impl History<'_> {
         self.say(|| format!("  {fault:?} at {call:?} {nth}"));
     }
 
-    /// Opens the device or makes it; none if that fails with a reason.
+    /// Opens or creates the device; `None` if that fails with a reason.
     fn open(&mut self) -> Checked<Option<Opened>> {
         let path = PathBuf::from(PATH);
         let is_there = self.host.names().contains(&path);
@@ -288,7 +288,7 @@ impl History<'_> {
                 self.position = sector + count;
                 sector
             }
-            // Some places are used again and again.
+            // Some addresses are used repeatedly.
             _ if self.random.below(3) == 0 => self.random.below(64).min(sectors - count),
             _ => self.random.below(sectors - count + 1),
         };

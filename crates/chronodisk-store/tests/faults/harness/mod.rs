@@ -23,7 +23,7 @@ use chronodisk_store::host::Host;
 use chronodisk_store::{Durability, Store, StoreError};
 use history::{Cell, Violation};
 
-/// Not a whole number of pages.
+/// Deliberately not a whole number of pages.
 pub const CAPACITY_BYTES: u64 = (1 << 20) + 3 * 512;
 
 /// Name of the device's file on the simulated host.
@@ -31,12 +31,12 @@ pub const PATH: &str = "/folder/device";
 
 pub type Opened = Box<dyn Store>;
 
-/// How a store is built on a host; [`Debug`] is its name.
+/// A kind of store; [`Debug`] is its name.
 pub trait Kind: Debug {
     /// Makes a new device.
     fn create(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError>;
 
-    /// Opens a device that is there.
+    /// Opens an existing device.
     fn open(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError>;
 
     /// Whether writes report a full disk at once, so that acknowledged writes can always be flushed.
