@@ -39,7 +39,7 @@ impl Case {
 enum Device {
     /// The reference drive.
     Drive,
-    /// The same, stretched to 20 TB.
+    /// The profile `first-disk`, stretched to 20 TB.
     Huge,
     /// The profile `mems-g2`.
     Mems,
@@ -130,7 +130,7 @@ fn instructions(case: usize, count: u64) -> Option<u64> {
     line.1.trim().parse().ok()
 }
 
-/// The same drive with so many more cylinders that it holds 20 TB.
+/// Adds cylinders to a drive until it holds 20 TB.
 fn stretch(parameters: &mut DiskParameters) {
     const FACTOR: u32 = 2_200;
     let mut first = 0;
@@ -169,7 +169,7 @@ fn device(case: &Case) -> Box<dyn DeviceModel> {
     Box::new(Disk::new(info, drive, 0))
 }
 
-/// One request after the other.
+/// Serves `count` requests, one after the other.
 fn serve(case: &Case, count: u64) {
     let mut device = device(case);
     let capacity_sectors = device.info().capacity_sectors;

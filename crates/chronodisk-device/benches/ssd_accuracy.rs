@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
-/// A closed loop: so many requests outstanding, each somewhere in a range.
+/// A closed loop of requests at random addresses in a range.
 struct Load {
     depth: u64,
     block: u64,
@@ -92,7 +92,7 @@ fn main() {
     }
 }
 
-/// The fields of each line of a reference file, if it is there.
+/// The fields of each line of a reference file; `None` without the file.
 fn rows(file: &str) -> Option<Vec<Vec<String>>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
     let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);

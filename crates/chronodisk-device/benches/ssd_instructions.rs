@@ -16,7 +16,7 @@ use std::time::Instant;
 use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request};
 
-/// A case: its name, its unit, and the most instructions per unit; also with few optimisations, if it is counted then.
+/// A case: its name, its unit, and the most instructions per unit, with full and, if counted, with few optimisations.
 struct Case {
     name: &'static str,
     of: &'static str,
@@ -123,8 +123,8 @@ fn processor_nanos() -> Option<u64> {
     std::fs::read_to_string("/proc/self/schedstat").ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Has the C library copy by vector instructions: callgrind counts each byte of a string instruction as one, and from
-/// which length on they are used depends on the processor.
+/// Makes the C library copy with vector instructions: callgrind counts each byte of a string instruction as one, and
+/// the processor decides from which length they are used.
 const COPY_BY_VECTORS: &str =
     "glibc.cpu.x86_rep_movsb_threshold=0x10000000:glibc.cpu.x86_rep_stosb_threshold=0x10000000";
 
@@ -181,7 +181,7 @@ impl Probe for Pages {
     fn gauge(&mut self, _name: &str, _unit: &str, _value: f64) {}
 }
 
-/// On a small drive whose space is all in use after a quarter of the fewest requests.
+/// Writes to a small drive whose space is used up after a quarter of the fewest requests.
 fn writes(count: u64) -> u64 {
     let drive = &mut *build_text(&small_drive());
     closed_loop(drive, 32, count, Op::Write);
@@ -215,7 +215,7 @@ fn forks_of_writes(count: u64) -> u64 {
     forks(count, Op::Write)
 }
 
-/// A server's prediction: a fork is stepped to the first completion, and dropped; then a request comes.
+/// A server's prediction: a fork is stepped to the first completion and dropped; then a request comes.
 fn forks(count: u64, op: Op) -> u64 {
     let mut drive = build("samsung-pm9a3", None);
     let mut stream = RandomStream::new(1, "bench", "forks");

@@ -102,10 +102,10 @@ impl<T: Copy + PartialEq> CowTable<T> {
         set(&mut self.root, self.height, index, value, self.common);
     }
 
-    /// Replaces the values from `first` to before `end` by what `change` makes of each and its index, in order.
-    ///
+    /// Replaces the values from `first` to before `end`, in order. `change` gets each index and value, and returns the
+    /// new value.
     /// # Panics
-    /// If the table is not that long.
+    /// If the table is shorter.
     pub(crate) fn change(&mut self, first: u64, end: u64, mut change: impl FnMut(u64, T) -> T) {
         assert!(end <= self.len, "indices up to {end} in a table of {}", self.len);
         if first < end {
@@ -119,7 +119,7 @@ impl<T: Copy + PartialEq> CowTable<T> {
         self.root.is_none()
     }
 
-    /// Hands out every value that differs from the common one with its index, in order.
+    /// Calls `visit` for every value that differs from the common one, with its index, in order.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u64, T)) {
         for_each(self.root.as_ref(), self.height, 0, self.common, visit);
     }
@@ -148,7 +148,7 @@ fn for_each<T: Copy + PartialEq>(
     }
 }
 
-/// Sets the value below `page`, which is at `height` above the leaves and afterwards is there only if it is needed.
+/// Sets a value below `page`, which is at `height` above the leaves. Afterwards the page exists only if it is needed.
 fn set<T: Copy + PartialEq>(page: &mut Option<Page<T>>, height: u32, index: u64, value: T, common: T) {
     if page.is_none() && value == common {
         return;
@@ -175,7 +175,7 @@ fn set<T: Copy + PartialEq>(page: &mut Option<Page<T>>, height: u32, index: u64,
     }
 }
 
-/// A page at `height` above the leaves that holds nothing but the common value.
+/// A page at `height` above the leaves that contains only the common value.
 fn empty<T: Copy>(height: u32, common: T) -> Page<T> {
     match height {
         0 => Page::Leaf(Arc::new(Leaf { values: [common; LEAF], used: 0 })),
@@ -183,7 +183,7 @@ fn empty<T: Copy>(height: u32, common: T) -> Page<T> {
     }
 }
 
-/// Changes the values of a range, which is not empty, below `page`, whose first index is `base`.
+/// Changes the values of a non-empty range below `page`, whose first index is `base`.
 fn change_below<T: Copy + PartialEq>(
     page: &mut Option<Page<T>>,
     height: u32,

@@ -46,7 +46,7 @@ const CHANGED: u64 = 1 << 32;
 const WORD_BYTES: usize = size_of::<u32>();
 
 impl FlatTable {
-    /// `len` words that are zero. The memory is the system's zeroed memory, which costs nothing until it is touched.
+    /// `len` words of zero, in zeroed memory of the system, which costs nothing until it is touched.
     pub(crate) fn new(len: u64) -> Self {
         FlatTable::over(Memory::Owned(vec![0; len as usize * WORD_BYTES]), len)
     }
@@ -57,8 +57,8 @@ impl FlatTable {
             .saturating_add(size_of::<Memory>() as u64)
     }
 
-    /// The same for a table that is about to be written all over in no order: in large pages where the system has some,
-    /// so that it takes an access one look-up in memory and not several.
+    /// As [`new`](Self::new), for a table that is about to be filled in random order: in large pages if the system has
+    /// some, so that an access needs one look-up of the address instead of several.
     pub(crate) fn new_in_large_pages(len: u64) -> Self {
         let bytes = len as usize * WORD_BYTES;
         let Ok(memory) = MmapMut::map_anon(bytes.max(1)) else { return FlatTable::new(len) };
@@ -110,7 +110,7 @@ impl FlatTable {
         }
     }
 
-    /// All words, if they are not shared: for changes of many.
+    /// All words for bulk changes; `None` if they are shared.
     #[inline]
     pub(crate) fn own(&mut self) -> Option<&mut [[u8; WORD_BYTES]]> {
         if !self.changes.is_empty() {

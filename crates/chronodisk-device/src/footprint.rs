@@ -18,7 +18,7 @@ pub(crate) fn array_bytes<T>(len: u64) -> u64 {
     len.saturating_mul(2 * size_of::<T>() as u64).saturating_add(ALLOCATION_BYTES)
 }
 
-/// Allocations of so many bytes each.
+/// Memory of `count` allocations of this size.
 pub(crate) fn allocations_bytes(count: u64, each_bytes: u64) -> u64 {
     count.saturating_mul(each_bytes.saturating_add(ALLOCATION_BYTES))
 }

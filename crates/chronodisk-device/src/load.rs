@@ -1,9 +1,9 @@
-//! A closed loop of equal requests, and what some measured: the words in which data sheets state rates.
+//! Closed loops of equal requests, and their measured rates, in the terms of data sheets.
 
 /// A closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Whether each request begins where the one before ends; else it is anywhere on the device.
+    /// Whether each request begins at the end of the previous one; otherwise addresses are random.
     pub sequential: bool,
     /// Whether it writes.
     pub write: bool,
@@ -27,7 +27,7 @@ impl Load {
         }
     }
 
-    /// `sequential-read`, `random-write` and so on.
+    /// Name of the load: `sequential-read`, `random-write` and so on.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match (self.sequential, self.write) {
@@ -39,8 +39,8 @@ impl Load {
     }
 }
 
-/// A device's rates in a listing: 128 KiB sequential and 4 KiB random, both at depth 32. `None` where a fresh device
-/// refuses such requests or has nothing to read.
+/// A device's rates in a listing: 128 KiB sequential and 4 KiB random, both at depth 32. `None` if a fresh device
+/// refuses such requests or has no data to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes per second of sequential reads.
@@ -54,7 +54,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// As a line of the table of built-in profiles: the rates in the order of the fields, joined by commas.
+    /// A line of the table of built-in profiles: the rates in the order of the fields, joined by commas.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let rates = [self.sequential_read, self.sequential_write, self.random_read, self.random_write];

@@ -4,8 +4,8 @@ use chronodisk_sim::{Completion, Nanos, Request};
 
 /// Latest arrival: 18 years.
 ///
-/// It is half the range of the finest clock of a model: a disk counts sixteenths of a nanosecond in 64 bits (36 years),
-/// so that the last arrivals have as long to complete.
+/// It is half the range of the finest clock of a model: a disk counts sixteenths of a nanosecond in 64 bits (36 years).
+/// So the last arrivals have as long to complete.
 pub const LATEST_ARRIVAL: Nanos = Nanos::from_nanos(1 << 59);
 
 /// Properties of a device that a host can query.
@@ -25,7 +25,7 @@ pub struct DeviceInfo {
     pub discard_unit_sectors: Option<u32>,
     /// Whether the medium turns.
     pub rotational: bool,
-    /// Its zones, if it must be written in zones; only then may it receive [zone
+    /// Layout of its zones, if it must be written in zones. Only then may it receive [zone
     /// operations](chronodisk_sim::Op::is_for_zones).
     pub zones: Option<ZoneLayout>,
 }
@@ -76,11 +76,11 @@ pub trait DeviceModel: Send {
     /// The instant is at most [`LATEST_ARRIVAL`].
     fn submit(&mut self, request: Request);
 
-    /// Next internal instant if nothing arrives; with background work it may never be `None`.
+    /// Next internal instant if no request arrives; with background work it may never be `None`.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// No completion before this if nothing arrives: may be early, never late. `None` if nothing is outstanding. After
-    /// a step to now it is in the future, so that a waiting caller makes progress.
+    /// No completion comes before this instant if no request arrives: may be early, never late. `None` if no request is
+    /// outstanding. After a step to now it is in the future, so that a waiting caller makes progress.
     fn completion_bound(&self) -> Option<Nanos>;
 
     /// Runs events in (time, sequence) order; stops at the first instant that completes
@@ -91,7 +91,7 @@ pub trait DeviceModel: Send {
     /// Behaves independently from here on; may share unchanged pages.
     fn fork(&self) -> Box<dyn DeviceModel>;
 
-    /// Tells statistics by name.
+    /// Reports statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
 

@@ -8,11 +8,11 @@ use std::fmt;
 
 use chronodisk_sim::Nanos;
 
-/// Something that is written as a number with a unit.
+/// A quantity, written as a number with a unit.
 pub trait Quantity: Sized + Copy + PartialOrd + fmt::Display {
     /// Example of a value, for error messages: `a duration such as "3.9 ms"`.
     const EXPECTED: &'static str;
-    /// The units, each with its size in the internal unit.
+    /// The units, each with its value in the internal unit.
     const UNITS: &'static [(&'static str, u64)];
     /// The largest value that is accepted, in the internal unit; it keeps later arithmetic far from overflow.
     const LARGEST: u64;
@@ -66,7 +66,7 @@ impl Quantity for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// With the largest unit that leaves a whole number.
+    /// With the largest unit in which the number is whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = |&(_, size): &(&str, u64)| self.0 >= size && self.0.is_multiple_of(size);
         let &(name, size) =
@@ -80,7 +80,7 @@ impl fmt::Display for Bytes {
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// The time in which `bytes` pass, rounded up to a nanosecond.
+    /// Time in which `bytes` pass, rounded up to a nanosecond.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Nanos {
         let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(self.0.max(1)));
@@ -182,7 +182,7 @@ pub(crate) fn parse_decimal(text: &str, scale: u64) -> Result<u64, String> {
     })
 }
 
-/// The digits at the beginning of a text such as `3.9 ms`, and the unit behind them; either may be empty.
+/// The digits at the beginning of a text such as `3.9 ms`, and the unit after them; either may be empty.
 #[must_use]
 pub fn number_and_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
@@ -243,7 +243,7 @@ fn scaled(number: &str, size: u64) -> Result<u64, Scaled> {
     u64::try_from(product / power).map_err(|_| Scaled::TooLarge)
 }
 
-/// At most a line's worth of a user's text, for messages.
+/// The beginning of a user's text, short enough for a message.
 fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     match text.char_indices().nth(LONGEST) {

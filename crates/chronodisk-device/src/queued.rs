@@ -21,9 +21,9 @@ use crate::{DeviceInfo, DeviceModel, Probe};
 /// The service sees every request once, in order of arrival, and may keep state between them (an arm's position, a busy
 /// bus); a fork clones it.
 pub trait Service: Clone + Send + 'static {
-    /// The instant at which `request`, which gets its channel at `start`, leaves the device.
+    /// The instant at which `request`, which begins service at `start`, leaves the device.
     ///
-    /// `others` is how many requests are in service at `start`, without this one; 0 unless
+    /// `others` is the number of other requests in service at `start`; 0 unless [`COUNTS_OTHERS`](Self::COUNTS_OTHERS).
     /// [`COUNTS_OTHERS`](Self::COUNTS_OTHERS).
     ///
     /// An answer that is not after `start` is taken as 1 ns after it.
@@ -32,7 +32,7 @@ pub trait Service: Clone + Send + 'static {
     /// Whether the service depends on how many requests are in service; counting them takes time.
     const COUNTS_OTHERS: bool = false;
 
-    /// Tells statistics of its own by name.
+    /// Reports the service's own statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
 
@@ -48,8 +48,7 @@ pub struct QueuedDevice<S> {
 }
 
 impl<S: Service> QueuedDevice<S> {
-    /// An idle device at instant zero; `channels` requests are served at once, without limit if `None`.
-    ///
+    /// An idle device at instant zero. `channels` requests are served at once, without a limit if `None`.
     /// # Panics
     /// If `channels` is zero.
     #[must_use]
@@ -122,7 +121,7 @@ impl<S: Service> DeviceModel for QueuedDevice<S> {
 /// The contract's shortest service time.
 const SHORTEST: Nanos = Nanos::from_nanos(1);
 
-/// When each channel is free again; empty if every request finds a channel.
+/// Instant at which each channel is free again; empty without a limit of channels.
 #[derive(Clone, Debug)]
 struct Channels(BinaryHeap<Reverse<Nanos>>);
 

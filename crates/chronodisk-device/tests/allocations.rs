@@ -1,4 +1,4 @@
-//! Simple models and the disk allocate nothing once they have held as much at once as they ever will.
+//! Simple models and the disk allocate no memory once they have reached their largest number of requests.
 
 mod counting;
 
@@ -9,7 +9,7 @@ use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
 use chronodisk_sim::{Completion, Op, RandomStream, Request};
 use counting::allocations;
 
-/// Serves `count` requests, so many outstanding at once.
+/// Serves `count` requests at a constant depth.
 fn serve(
     device: &mut dyn DeviceModel,
     stream: &mut RandomStream,
@@ -85,7 +85,7 @@ fn disk(scheduler: Scheduler) -> Box<dyn DeviceModel> {
     Box::new(Disk::new(info, drive, 0))
 }
 
-/// One test, because the counter is the whole process's.
+/// One test, because the counter belongs to the whole process.
 #[test]
 fn nothing_is_allocated_in_the_steady_state() {
     let built = |name: &str| Profile::find(name).unwrap().build(&BuildOptions::default()).unwrap();

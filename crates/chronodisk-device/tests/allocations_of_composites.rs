@@ -1,4 +1,4 @@
-//! Arrays, buses and host queues allocate nothing once they have held as much at once as they ever will.
+//! Arrays, buses and host queues allocate no memory once they have reached their largest number of requests.
 
 mod counting;
 

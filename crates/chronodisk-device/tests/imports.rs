@@ -55,7 +55,7 @@ fn the_check_sees_a_circle_and_follows_every_form_of_an_import() {
     assert_eq!(found, [(module("a::b"), module("d")), (module("d::e"), module("a::b"))]);
 }
 
-/// Imports between files of different folders from which there is a way back.
+/// Imports between files of different folders that are part of a cycle.
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>, folder: &dyn Fn(&Module) -> PathBuf) -> Vec<(Module, Module)> {
     let leads_to = |from: &Module, to: &Module| {
         let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
@@ -80,7 +80,7 @@ fn imported(text: &str, module: &Module, all: BTreeSet<Module>) -> BTreeSet<Modu
     let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
     let mut found = BTreeSet::new();
     for statement in code.split(';') {
-        // The statement begins on a line of its own, behind what ends without a semicolon.
+        // The statement begins on a line of its own, after any code without a semicolon.
         let Some(line) = statement.lines().position(|line| line.trim_start().starts_with("use ")) else { continue };
         let tree: String = statement.lines().skip(line).collect::<String>().trim_start()[4..].split(' ').collect();
         for path in leaves(&tree) {
@@ -121,7 +121,7 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.filter(|part| !part.is_empty()).flat_map(|part| leaves(&format!("{before}{part}"))).collect()
 }
 
-/// All modules of a crate but those of tests, with their files.
+/// All modules of a crate except tests, with their files.
 fn collect(source: &Path, folder: &Path, modules: &mut BTreeMap<Module, PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries {

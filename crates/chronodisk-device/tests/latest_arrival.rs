@@ -1,4 +1,4 @@
-//! Models serve requests until the last instant at which one may arrive, and get there at a bounded cost.
+//! Models serve requests until the latest permitted arrival, and get there at a bounded cost.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn every_builtin_device_serves_the_last_arrival() {
         let begun = Instant::now();
         let mut device = profile.build(&BuildOptions::default()).unwrap();
         let mut completed = Vec::new();
-        // Something before, so that what goes on in the background has begun.
+        // A request before, so that background work has begun.
         device.submit(Request::new(0, Op::Read, 0, 8));
         while device.outstanding() > 0 {
             device.step(Nanos::MAX, &mut completed);

@@ -15,11 +15,11 @@ thread_local! {
 }
 
 fn count(bytes: i64) {
-    // A thread that ends has no counter any more.
+    // A thread that is ending has no counter any more.
     let _ = IN_USE_BYTES.try_with(|in_use| in_use.set(in_use.get() + bytes));
 }
 
-// SAFETY: everything is handed to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -245,7 +245,7 @@ proptest! {
     #[test]
     fn no_flash_drive_takes_more_than_it_says(flash in flash()) {
         let (text, _) = flash.profile();
-        // Not every geometry leaves room for every translation.
+        // Not every geometry has room for every translation layer.
         prop_assume!(Profile::parse(&text, "test").is_ok());
         let measured = measure(&text, None);
         assert_within(measured, &text);

@@ -13,7 +13,7 @@ fn limit_of(units: u64) -> u64 {
     units * 33 / 4 + 16_000_000
 }
 
-/// A terabyte in 64 dies, with so many slots for a hundred units, and other lines of the profile changed.
+/// A terabyte in 64 dies, with this number of slots per hundred units, and with other lines of the profile changed.
 fn terabyte(slots_percent: u64, changes: &[(&str, &str)]) -> Profile {
     const DIES: u64 = 64;
     const UNITS_PER_SUPERBLOCK: u64 = 2 * 1_152 * 4;

@@ -46,10 +46,7 @@ const BANNED_BEGINNINGS: [(&str, &str); 7] = [
 ];
 
 /// Most hits of each crate.
-const ALLOWED: [(&str, usize); 2] = [
-    ("chronodisk-device", 54),
-    ("chronodisk-guest", 2),
-];
+const ALLOWED: [(&str, usize); 2] = [("chronodisk-device", 54), ("chronodisk-guest", 2)];
 
 #[test]
 fn comments_use_nouns() {

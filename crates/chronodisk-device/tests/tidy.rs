@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates whose results depend on nothing but their input.
+/// Crates whose results depend only on their input.
 const PURE_CRATES: [&str; 5] = ["sim", "device", "trace", "store", "squash"];
 
-/// Crates that none of them may depend on, by the beginning of the name.
+/// Crates on which none of them may depend, by the beginning of the name.
 const BANNED_DEPENDENCIES: [&str; 16] = [
     "async-",
     "chronodisk-cli",
@@ -119,7 +119,7 @@ fn listeners_are_made_in_one_module_and_each_is_attacked() {
     assert!(untested.is_empty(), "listeners without a case in tests/serve/listeners.rs: {untested:?}");
 }
 
-/// How a whole file is read into memory; `TextFile` of `chronodisk-sim` does so within its limit.
+/// Functions that read a whole file into memory; `TextFile` of `chronodisk-sim` does so within its limit.
 const WHOLE_READS: [&str; 4] = ["read_to_string(", "read_to_end(", "fs::read(", "read_to_string)"];
 /// Folders and files of the kernel and of the host's system, which no user writes.
 const HOST_FILES: [&str; 3] = ["\"/proc", "\"/sys", "\"/etc/os-release\""];
@@ -202,7 +202,7 @@ fn tests_that_the_documents_name_are_there() {
     let root = crate_root("device").join("../..");
     let document = fs::read_to_string(root.join("docs/durability.md")).unwrap();
     let (_, table) = document.split_once("## Defects that were found").expect("the heading of the table");
-    // Of "`a`, `b`" each second piece between back quotes is a name.
+    // In "`a`, `b`", every second piece between back quotes is a name.
     let named: Vec<&str> = table.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() > 2).collect();
     assert!(named.len() > 20, "{named:?}");
     let sources: String = crates()
@@ -255,7 +255,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = String> {
     section.lines().filter_map(name).collect::<Vec<_>>().into_iter()
 }
 
-/// Banned words in a crate with results that depend on nothing but its input.
+/// Banned words in a crate whose results depend only on its input.
 fn impure(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, number) in text.lines().zip(1..) {
@@ -272,7 +272,7 @@ fn impure(text: &str) -> Vec<String> {
 fn long(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, number) in text.lines().zip(1..) {
-        // A text can't be broken, nor an attribute with one value.
+        // A long text or an attribute with one value can't be split.
         let is_fixed = line.contains('"') || line.trim_start().starts_with("#[");
         if line.chars().count() > LONGEST_LINE && !is_fixed {
             complaints.push(format!("{number}: longer than {LONGEST_LINE} characters"));

@@ -8,10 +8,10 @@ use crate::models::ssd::{AgeingOptions, AgeingReport, FlashState, Report, StateE
 use crate::{BuildOptions, DeviceInfo, DeviceModel, ProfileError};
 
 impl Profile {
-    /// Ages a new device of this profile; `None` if `report` ended it. Equal options give equal bytes.
+    /// Ages a new device of this profile; `None` if `report` stopped it. Equal options give equal bytes.
     ///
     /// # Errors
-    /// A device that is no flash drive, or a capacity that does not fit.
+    /// If the device is no flash drive, or the capacity does not fit.
     pub fn age(
         &self,
         options: &BuildOptions,
@@ -37,10 +37,10 @@ impl Profile {
         FlashState::read(drive, &info, self.device_of(&info), options.seed, source)
     }
 
-    /// The device that goes on from a state of this profile and capacity, at instant zero.
+    /// The device, starting at instant zero from a saved state of this profile and capacity.
     ///
     /// # Errors
-    /// A device that is no flash drive, or a state of another one.
+    /// If the device is no flash drive, or the state belongs to another one.
     pub fn build_from_state(
         &self,
         options: &BuildOptions,

@@ -6,7 +6,7 @@ use super::{Profile, Validation};
 use crate::fields::{ProfileError, nearest};
 use crate::load::Summary;
 
-/// A profile that comes with the program, as a listing shows it.
+/// A built-in profile in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuiltinProfile {
     /// The name that finds it.
@@ -15,13 +15,13 @@ pub struct BuiltinProfile {
     pub kind: String,
     /// Description, one sentence.
     pub description: String,
-    /// How far it can be trusted.
+    /// Validation of the profile's timing.
     pub validation: Validation,
-    /// Its rates, as a test has measured them; `None` before the test has written them.
+    /// Its measured rates; `None` until the test that measures them has written them.
     pub summary: Option<Summary>,
 }
 
-/// A file of the repository's `profiles` directory: its path from there and its text.
+/// A file in the repository's `profiles` directory: its relative path and its text.
 struct Source {
     path: &'static str,
     text: &'static str,
@@ -33,7 +33,7 @@ macro_rules! sources {
     };
 }
 
-/// In the order in which a listing shows them.
+/// Built-in profiles in the order of a listing.
 const SOURCES: &[Source] = sources![
     "table/null.toml",
     "table/constant-10ms.toml",
@@ -96,12 +96,12 @@ const SOURCES: &[Source] = sources![
     "cloud/azure-premium-ssd-p10.toml",
 ];
 
-/// All of them.
+/// All built-in profiles.
 fn profiles() -> impl Iterator<Item = &'static Profile> {
     (0..SOURCES.len()).map(profile)
 }
 
-/// One of them, parsed once: parsing all would take ten times as long as the rest of a run's start.
+/// A built-in profile, parsed once: parsing all would take ten times as long as the rest of a run's start.
 fn profile(index: usize) -> &'static Profile {
     static PROFILES: [OnceLock<Profile>; SOURCES.len()] = [const { OnceLock::new() }; SOURCES.len()];
     let source = &SOURCES[index];
@@ -140,7 +140,7 @@ pub(super) fn find(name: &str) -> Option<Profile> {
 
 /// The text of a built-in profile, found without parsing the others, so that built-in profiles can name each other.
 pub(super) struct NamedText {
-    /// How errors mention it.
+    /// Name of the profile in errors.
     pub(super) label: String,
     pub(super) text: String,
 }

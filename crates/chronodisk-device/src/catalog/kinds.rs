@@ -1,4 +1,4 @@
-//! Which kinds of model a profile can ask for: to add one, add its line here.
+//! Kinds of models for profiles. To add a kind, add its line here.
 
 use crate::fields::{Fields, ProfileError};
 use crate::models::blueprint::{Blueprint, FindMembers};
@@ -15,9 +15,9 @@ pub(super) struct Kind {
 /// Reader of a kind's parameters.
 #[derive(Clone, Copy)]
 pub(super) enum Reader {
-    /// Of a device that is made of no others.
+    /// A device without members.
     Alone(fn(&mut Fields<'_>) -> Result<Blueprint, ProfileError>),
-    /// Of a device that is made of others.
+    /// A device made of other devices.
     OverMembers(fn(&mut Fields<'_>, &mut dyn FindMembers) -> Result<Blueprint, ProfileError>),
 }
 

@@ -24,14 +24,14 @@ use crate::fields::{Fields, ProfileError, toml_string};
 use crate::models::blueprint::{Design, FindMembers};
 use crate::quantity::Bytes;
 
-/// Where a text came from, which says where the members that it names are looked for.
+/// Origin of a text, which determines where its members are searched.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
-    /// The directory of its file, if it has one.
+    /// Directory of its file, if it has one.
     directory: Option<&'a Path>,
     /// Profiles around this one.
     depth: u32,
-    /// How many more members may be read, all together.
+    /// Number of members that may still be read, in total.
     budget: &'a Cell<u32>,
 }
 
@@ -48,7 +48,7 @@ pub(super) const MAX_DEPTH: u32 = 4;
 /// Most members' profiles that are read for one profile.
 pub(super) const MAX_PROFILES: u32 = 256;
 
-/// How far a profile's members reach.
+/// Extent of a profile's members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nesting {
     /// Levels of profiles below it.

@@ -53,10 +53,10 @@ use members::{MAX_DEPTH, MAX_PROFILES, MemberProfiles, Nesting, Origin};
 /// Longest text of a profile, in bytes.
 const MAX_TEXT_BYTES: usize = TextFile::Profile.limit_bytes() as usize;
 
-/// How far a profile's timing can be trusted.
+/// Validation of a profile's timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validation {
-    /// The profile is its own reference: there is no device that it imitates.
+    /// The profile defines the device, so there is nothing to compare it with.
     ByDefinition,
     /// Built from figures without a comparison to a device's behaviour.
     Unvalidated,
@@ -124,16 +124,16 @@ impl Profile {
         builtin::find(name_or_path).ok_or_else(|| builtin::no_such(name_or_path))
     }
 
-    /// The profile written in `text`; errors mention it as `file_label`. Its members are in the text too or built in.
+    /// Parses a profile; errors mention it as `file_label`. Its members are in the text too, or built in.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first fault, with its place.
     pub fn parse(text: &str, file_label: &str) -> Result<Profile, ProfileError> {
         Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)), None)
     }
 
-    /// The keys that the readers of this profile ask for, in order: those of its kind, present or not. Keys that depend
-    /// on others are included with those.
+    /// The keys that the readers of this profile request, in order: those of its kind, present or not. Keys that depend
+    /// on others are included if those are present.
     #[must_use]
     pub fn keys(&self) -> Vec<ProfileKey> {
         let keys = KeyLog::default();
@@ -196,13 +196,13 @@ impl Profile {
         &self.0.description
     }
 
-    /// Where its figures come from.
+    /// Source of its figures.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// How far it can be trusted.
+    /// Validation of its timing.
     #[must_use]
     pub fn validation(&self) -> Validation {
         self.0.validation
@@ -220,20 +220,19 @@ impl Profile {
         &self.0.held_out
     }
 
-    /// The mean time to move the arm between two blocks anywhere, if the device is a drive with an arm; without head
-    /// switches and rotation.
+    /// The mean seek time between two random blocks, without head switches and rotation; `None` without an arm.
     #[must_use]
     pub fn average_seek(&self) -> Option<Nanos> {
         self.drive().map(|drive| drive.average_seek(self.capacity_bytes() / SECTOR_BYTES))
     }
 
-    /// The age from which on a request goes before all younger ones, if the device has such a bound.
+    /// The age at which a request goes before all younger ones; `None` without such a bound.
     #[must_use]
     pub fn age_bound(&self) -> Option<Nanos> {
         self.0.design.age_bound()
     }
 
-    /// The longest that a device without an age bound is busy with something else than its oldest request, if the
+    /// The longest time for which a device without an age bound works on other things than its oldest request, if the
     /// profile states it.
     #[must_use]
     pub fn longest_stall(&self) -> Option<Nanos> {
@@ -289,7 +288,7 @@ impl Profile {
         }
         let text = self.text();
         let separator = if text.ends_with('\n') { "" } else { "\n" };
-        // Lines of the joined text mean nothing to the user.
+        // The user does not know the lines of the joined text.
         Profile::parse(&format!("{text}{separator}{table}"), limits).map_err(|error| ProfileError {
             line: None,
             column: None,
@@ -297,12 +296,11 @@ impl Profile {
         })
     }
 
-    /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
-    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. More than 64 become a row
-    /// of equal rows.
+    /// A device of this capacity: this one, or, if the capacity exceeds its geometry, several of it concatenated (an
+    /// array of level `linear`, as in LVM and md). More than 64 become a row of equal rows.
     ///
     /// # Errors
-    /// A capacity that takes more than [`MOST_IN_A_ROW`] devices, or a profile that is too long to be a member.
+    /// If the capacity needs more than [`MOST_IN_A_ROW`] devices, or the profile is too long to be a member.
     pub fn reaching(&self, capacity_bytes: u64) -> Result<Profile, ProfileError> {
         if self.0.design.capacity_limit_bytes().is_none_or(|limit| capacity_bytes <= limit) {
             return Ok(self.clone());
@@ -324,15 +322,15 @@ impl Profile {
         Ok(row)
     }
 
-    /// So many of this device one after the other.
+    /// This number of devices, concatenated.
     fn in_a_row(&self, count: u64) -> Result<Profile, ProfileError> {
         let blueprint = array::in_a_row(&self.0.design, count as usize);
         let keys = format!("level = \"linear\"\ncount = {count}\n");
         self.wrapped(blueprint, "array", &format!("{count} of {} in a row", self.name()), self.source(), &keys)
     }
 
-    /// A device of this blueprint with this device as its only member. Its text, which a run records, has `keys`
-    /// besides those common to all profiles; parsed, it gives the same device.
+    /// A device of this blueprint with this device as its only member. Its text, which a run records, consists of the
+    /// common keys and `keys`; parsed, it gives the same device.
     fn wrapped(
         &self,
         blueprint: Blueprint,

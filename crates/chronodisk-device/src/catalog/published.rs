@@ -33,7 +33,7 @@ pub struct Published {
     pub sequential_write: Option<Rate>,
     /// Sequential reads at the device's end.
     pub inner_rate: Option<Rate>,
-    /// Seek between two blocks anywhere, without rotation.
+    /// Mean seek time between two random blocks, without rotation.
     pub average_seek: Option<Nanos>,
     /// Random reads of 4 KiB a second at depth 1.
     pub random_read_4k: Option<u32>,
@@ -42,7 +42,7 @@ pub struct Published {
     other: Vec<PublishedRate>,
     /// The largest relative deviation that passes, in millionths.
     pub tolerance_millionths: u64,
-    /// The source that allows more than 15 %.
+    /// The source that justifies a tolerance above 15 %.
     pub contradicted_by: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct PublishedRate {
 /// Most entries of `rates`.
 const MOST_RATES: usize = 64;
 
-/// Tolerance where nothing contradicts the figures.
+/// Default tolerance.
 const TOLERANCE_MILLIONTHS: u64 = 150_000;
 
 impl Published {
@@ -92,7 +92,7 @@ impl Published {
         Ok(Some(published))
     }
 
-    /// All rates of loads that are neither sequential at any depth nor at the device's end.
+    /// Rates of all loads except sequential ones at any depth or at the device's end.
     pub fn rates(&self) -> impl Iterator<Item = PublishedRate> + '_ {
         let reads = [(1, self.random_read_4k), (16, self.random_read_4k_depth_16)];
         let reads = reads.into_iter().filter_map(|(depth, per_second)| {
@@ -150,7 +150,7 @@ pub struct HeldOut {
     pub rows: u32,
     /// Mean of the absolute relative errors of the mean latency, in millionths.
     pub mean_error_millionths: u64,
-    /// The same of the 99th percentile.
+    /// Largest error of the 99th percentile, in millionths.
     pub p99_error_millionths: Option<u64>,
 }
 
@@ -171,7 +171,7 @@ impl HeldOut {
         Ok(all)
     }
 
-    /// All rows as one: means weighted by their numbers, the 99th percentile's over the rows that have it.
+    /// Combines all rows: means weighted by their numbers, the 99th percentile over the rows that have it.
     #[must_use]
     pub fn overall(all: &[HeldOut]) -> Option<HeldOut> {
         let rows: u32 = all.iter().map(|it| it.rows).sum();

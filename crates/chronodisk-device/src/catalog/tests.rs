@@ -19,7 +19,7 @@ capacity = \"1 GiB\"
 time = \"3.9 ms\"
 ";
 
-/// The good profile with one text replaced, and the error that it gives, with its help.
+/// The error, with its help, of the valid profile after one text is replaced.
 fn refused(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     let error = Profile::parse(&GOOD.replacen(from, to, 1), "mine.toml").expect_err(to);
@@ -287,7 +287,7 @@ fn flash_drives() -> Vec<Profile> {
     names.map(|name| Profile::find(name).unwrap()).collect()
 }
 
-/// Superblocks of a die without data, as a share of those that may have some.
+/// Superblocks of a die without data, relative to those that may have data.
 fn spare(translation: &FtlParameters) -> f64 {
     1.0 - data(translation) / f64::from(translation.superblocks_in_use())
 }

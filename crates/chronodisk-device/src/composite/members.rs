@@ -16,10 +16,10 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
 }
 
-/// Devices of any kind, by number, each with the instant at which it may next complete something.
+/// The members of a composite, by number, each with the instant of its next possible completion.
 pub(crate) struct Members {
     models: Vec<Box<dyn DeviceModel>>,
-    /// [`Nanos::MAX`] where nothing is outstanding.
+    /// [`Nanos::MAX`] if no request is outstanding.
     wakes: Vec<Nanos>,
     bus: Option<Bus>,
     answers: VecDeque<Answer>,
@@ -28,13 +28,13 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// New devices, behind a bus if there is one.
+    /// New members, behind a bus if there is one.
     pub(crate) fn new(models: Vec<Box<dyn DeviceModel>>, bus: Option<Bus>) -> Self {
         let wakes = vec![Nanos::MAX; models.len()];
         Members { models, wakes, bus, answers: VecDeque::new(), completed: Vec::new() }
     }
 
-    /// Submits at `now`, over the bus if there is one.
+    /// Submits a request at `now`, over the bus if there is one.
     pub(super) fn submit(&mut self, now: Nanos, member: usize, request: Request) {
         match &mut self.bus {
             Some(bus) => bus.send(now, member, request),
@@ -48,7 +48,7 @@ impl Members {
         self.wakes.iter().fold(bus, |first, &wake| first.min(wake))
     }
 
-    /// Steps the members that may complete something at `now` and moves the bus on; answers wait to be taken.
+    /// Steps the members that may complete a request at `now`, and advances the bus. Answers wait to be taken.
     pub(super) fn run(&mut self, now: Nanos) {
         for member in 0..self.models.len() {
             if self.wakes[member] <= now {
@@ -65,7 +65,7 @@ impl Members {
         self.bus = Some(bus);
     }
 
-    /// The next answer in the order in which they came.
+    /// The next answer in order of arrival.
     pub(super) fn take_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
@@ -80,7 +80,7 @@ impl Members {
         }
     }
 
-    /// Tells the statistics of the bus and of each member as of `now`, the latter's names with its number in front.
+    /// Reports the statistics of the bus and of each member as of `now`. Members' names get their number as a prefix.
     pub(super) fn probe(&self, now: Nanos, sink: &mut dyn Probe) {
         if let Some(bus) = &self.bus {
             bus.probe(sink);

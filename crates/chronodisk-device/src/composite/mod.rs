@@ -41,7 +41,7 @@ pub(crate) trait Policy: Clone + Send + 'static {
     /// Member number `member` has answered the request that it got under `tag`.
     fn answer(&mut self, member: usize, tag: u64, status: Status, context: &mut Context<'_>);
 
-    /// The instant at which [`timer`](Self::timer) wants to be called if nothing happens before.
+    /// The instant of the next call of [`timer`](Self::timer), if no event comes before.
     fn next_timer(&self) -> Option<Nanos> {
         None
     }
@@ -49,7 +49,7 @@ pub(crate) trait Policy: Clone + Send + 'static {
     /// The instant of [`next_timer`](Self::next_timer) is there; afterwards it must lie in the future.
     fn timer(&mut self, _context: &mut Context<'_>) {}
 
-    /// Tells statistics of its own by name.
+    /// Reports the policy's own statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
 
@@ -103,14 +103,14 @@ impl<P: Policy> Composite<P> {
         Composite { info: Arc::new(info), now: Nanos::ZERO, outstanding: 0, members, policy, due: EventQueue::new() }
     }
 
-    /// The next instant at which anything happens, [`Nanos::MAX`] if nothing does.
+    /// The next instant with an event; [`Nanos::MAX`] if there is none.
     fn next_instant(&self) -> Nanos {
         let due = self.due.next_at().unwrap_or(Nanos::MAX);
         let timer = self.policy.next_timer().unwrap_or(Nanos::MAX);
         due.min(timer).min(self.members.next_instant())
     }
 
-    /// Everything that happens at `now`.
+    /// Runs all events at `now`.
     fn run_instant(&mut self, completed: &mut Vec<Completion>) {
         while self.next_instant() <= self.now {
             self.members.run(self.now);

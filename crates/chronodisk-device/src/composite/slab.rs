@@ -1,7 +1,7 @@
-//! Small records by number, whose numbers are used again.
+//! Small records with reusable numbers.
 
-/// Records under numbers that are free again once they are taken out; it never shrinks, so that it stops allocating
-/// when it has held as many as it ever will at once.
+/// Records whose numbers become free when they are taken out. It never shrinks, so it stops allocating once it has
+/// reached its maximum size.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Option<T>>,
@@ -9,7 +9,7 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Without records.
+    /// A slab without records.
     pub(crate) fn new() -> Self {
         Slab { entries: Vec::new(), free: Vec::new() }
     }
@@ -27,7 +27,7 @@ impl<T> Slab<T> {
     /// Takes a record out.
     ///
     /// # Panics
-    /// If there is none under this number.
+    /// If there is no record under this number.
     pub(crate) fn take(&mut self, number: u32) -> T {
         let entry = self.entries[number as usize].take().expect("a number is taken once");
         self.free.push(number);
@@ -42,7 +42,7 @@ impl<T> Slab<T> {
         self.entries[number as usize].as_mut().expect("a record under this number")
     }
 
-    /// As [`get_mut`](Self::get_mut), to read.
+    /// As [`get_mut`](Self::get_mut), for reading.
     pub(crate) fn get(&self, number: u32) -> &T {
         self.entries[number as usize].as_ref().expect("a record under this number")
     }

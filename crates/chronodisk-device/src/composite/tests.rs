@@ -7,7 +7,7 @@ use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
 use super::{Composite, Context, Members, Policy};
 use crate::{DeviceInfo, DeviceModel, Probe, contract};
 
-/// A device that works in the background for ever: 1 ms for a request, and 10 ms more in every tenth second.
+/// A device with endless background work: 1 ms for a request, and 10 ms more in every tenth second.
 #[derive(Clone)]
 struct Busy {
     info: Arc<DeviceInfo>,
@@ -68,7 +68,7 @@ impl DeviceModel for Busy {
     }
 }
 
-/// Passes requests on to the members in turn; every fourth needs none.
+/// Passes requests on to the members in turn; every fourth needs no member.
 #[derive(Clone)]
 struct InTurn {
     members: usize,
@@ -119,7 +119,7 @@ fn idle_members_are_left_behind_and_brought_up_to_date() {
     let mut device = composite(true);
     assert_eq!(device.next_event(), None, "an idle member's own work concerns nobody");
     device.step(Nanos::from_secs(99), &mut Vec::new());
-    // It is brought to the present before it gets the request: after 99 s it takes longer.
+    // The member advances to the present before it gets the request: after 99 s it takes longer.
     device.submit(Request::new(1, Op::Read, 0, 8));
     assert_eq!(device.next_event(), Some(Nanos::from_secs(99) + Nanos::from_millis(11)));
     let mut told = Vec::new();

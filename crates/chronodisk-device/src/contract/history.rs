@@ -13,7 +13,7 @@ pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// The step at which a rule cuts the history in two.
     pub(super) cut: Index,
-    /// Where a rule steps the device between arrivals, used in turn.
+    /// Steps of the device between arrivals, used in turn.
     pub(super) pokes: Vec<Gap>,
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Step {
 /// A duration that may depend on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Gap {
-    /// Nothing: the same instant.
+    /// No gap: the same instant.
     None,
-    /// So many nanoseconds.
+    /// A gap in nanoseconds.
     Nanos(u64),
-    /// To the device's next event.
+    /// Until the device's next event.
     ToNextEvent,
-    /// To the nanosecond before the device's next event.
+    /// Until the nanosecond before the device's next event.
     BeforeNextEvent,
-    /// To the device's bound on the next completion.
+    /// Until the device's bound on the next completion.
     ToBound,
 }
 
@@ -59,14 +59,14 @@ impl Gap {
     }
 }
 
-/// Where on the device a request begins.
+/// First sector of a request.
 #[derive(Clone, Copy, Debug)]
 enum StartingPoint {
     Start,
     End,
-    /// Where the request before it ended.
+    /// The end of the previous request.
     Sequential,
-    /// Where the request before it began.
+    /// The beginning of the previous request.
     Same,
     Anywhere(Index),
 }
@@ -127,7 +127,7 @@ impl Step {
         let zone = match self.place {
             StartingPoint::Anywhere(index) => index.index(usize::try_from(count).unwrap_or(usize::MAX)) as u64,
             StartingPoint::End => count - 1,
-            // Some zones often, so that they fill.
+            // A few zones often, so that they become full.
             StartingPoint::Start | StartingPoint::Sequential | StartingPoint::Same => {
                 u64::from(self.blocks / 8 % 3) % count
             }
@@ -145,7 +145,7 @@ impl Step {
     }
 }
 
-/// All histories.
+/// The strategy for histories.
 pub(super) fn plan() -> impl Strategy<Value = Plan> {
     let steps = prop::collection::vec(step(), 1..32);
     (any::<u64>(), steps, any::<Index>(), prop::collection::vec(gap(), 1..8))

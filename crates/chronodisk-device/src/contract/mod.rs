@@ -46,7 +46,7 @@ pub enum Rule {
     Conservation,
     /// `next_event` and `completion_bound` are correct.
     Bounds,
-    /// A drained model has nothing outstanding, with or without background work.
+    /// A drained model has no outstanding request, with or without background work.
     Drained,
     /// Equal seed and arrivals give equal completions and statistics.
     Determinism,

@@ -7,10 +7,10 @@ use chronodisk_sim::{Completion, Nanos, Request, RequestId};
 use super::{Rule, Violation};
 use crate::{DeviceModel, Probe};
 
-/// Most events that a device may take per outstanding request when nothing more arrives.
+/// Most events per outstanding request after the last arrival.
 const EVENTS_PER_REQUEST: u64 = 10_000;
 
-/// A request and the instant at which it arrives.
+/// A request and its arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Nanos,
@@ -38,7 +38,7 @@ impl Player {
         Player { model: self.model.fork(), completed: Vec::new(), pending: self.pending.clone() }
     }
 
-    /// Goes to the arrival's instant and submits.
+    /// Advances to the arrival's instant and submits the request.
     pub(super) fn arrive(&mut self, arrival: &Arrival) -> Result<(), Violation> {
         self.advance(arrival.at)?;
         self.model.submit(arrival.request);
@@ -50,7 +50,7 @@ impl Player {
         self.check_counts()
     }
 
-    /// Goes to `until` as [`crate::advance`] does.
+    /// Advances to `until` as [`crate::advance`] does.
     pub(super) fn advance(&mut self, until: Nanos) -> Result<(), Violation> {
         while self.model.now() < until {
             self.step(until)?;
@@ -58,7 +58,7 @@ impl Player {
         self.step(until)
     }
 
-    /// One step, and all that must hold after it.
+    /// Makes one step, and checks its invariants.
     pub(super) fn step(&mut self, limit: Nanos) -> Result<(), Violation> {
         let before = self.model.now();
         let next = self.model.next_event();
@@ -153,7 +153,7 @@ impl Player {
         }
     }
 
-    /// After a step to `now` everything due there has happened.
+    /// Checks that a step to `now` has processed all events due there.
     fn check_settled(&self, now: Nanos) -> Result<(), Violation> {
         for (what, instant) in
             [("next event", self.model.next_event()), ("completion bound", self.model.completion_bound())]

@@ -74,7 +74,7 @@ fn determinism(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(),
     Ok(())
 }
 
-/// After the last completion a year passes with nothing in it, and the device still serves.
+/// After the last completion a year passes without events, and the device still serves.
 fn drained(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     const YEAR: Nanos = Nanos::from_secs(365 * 24 * 3_600);
     let mut player = play(plan, make, &reference.arrivals)?;
@@ -123,7 +123,7 @@ fn stepping(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Vi
     same(Rule::Stepping, "stepped as far as possible", &completed, &reference.completed)
 }
 
-/// Requests arrive in the order of their submission: other identities change nothing.
+/// Requests arrive in the order of their submission, and other ids change nothing.
 fn arrival(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let renamed = |id: RequestId| RequestId(u64::MAX / 2 - id.0 * 3);
     let arrivals: Vec<Arrival> = reference
@@ -138,7 +138,7 @@ fn arrival(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Vio
     same(Rule::Arrival, "with other identities", &player.completed, &expected)
 }
 
-/// From an instant on, nothing arrives, or other requests: completions up to there are the same.
+/// From some instant on, no requests or other requests arrive: completions up to then are equal.
 fn non_anticipation(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let cut = plan.cut.index(reference.arrivals.len());
     let instant = reference.arrivals[cut].at;

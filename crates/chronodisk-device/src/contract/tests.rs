@@ -11,17 +11,17 @@ use crate::{DeviceInfo, DeviceModel, Probe};
 /// Fault of a [`Line`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Nothing; background events never end and the bound is early.
+    /// No fault; background events never end and the bound is early.
     Sound,
     /// The service time depends on the request's identity.
     ServesByIdentity,
     /// A submission moves the device on.
     MovesOnArrival,
-    /// Completions are told as soon as they are predicted.
+    /// Completions are returned as soon as they are predicted.
     TellsTheFuture,
     /// Each step delays later arrivals.
     CountsSteps,
-    /// A step stops short of its limit for nothing.
+    /// A step stops before its limit without a completion.
     StopsShort,
     /// Every fifth request is forgotten.
     Forgets,
@@ -33,7 +33,7 @@ enum Fault {
     BoundsLate,
     /// The bound on completions stays where it was.
     BoundStandsStill,
-    /// The next event is told late.
+    /// `next_event` is too late.
     EventsLate,
     /// Background work counts as outstanding.
     NeverDrained,
@@ -99,7 +99,7 @@ impl Line {
             }
     }
 
-    /// The next of the ticks, which change nothing.
+    /// The next background tick, which has no effect.
     fn next_tick(&self) -> Nanos {
         Nanos::from_nanos((self.now.as_nanos() / 7_000 + 1) * 7_000)
     }
@@ -147,7 +147,7 @@ impl DeviceModel for Line {
         let next = self.due.next_at().map_or(self.next_tick(), |at| at.min(self.next_tick()));
         match self.fault {
             Fault::EventsLate => Some(self.due.next_at()?.saturating_add(Nanos::from_nanos(1))),
-            // Only completions, lest the drained device ask for steps for ever.
+            // Only completions: otherwise the drained device would need endless steps.
             Fault::Forgets => self.due.next_at(),
             _ => Some(next),
         }

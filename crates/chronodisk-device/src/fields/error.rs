@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Why a profile can't be used.
+/// Reason why a profile can't be used.
 ///
 /// `Display` is one line, `FILE:LINE:COLUMN: message`, without the help; the command adds the help after a blank line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
     /// The file as the user named it, or the name of a built-in profile; empty if no file was found.
     pub file: String,
-    /// Line, counted from 1; `None` if the error is about the whole.
+    /// Line, counted from 1; `None` if the error concerns the whole profile.
     pub line: Option<u32>,
     /// Column in characters, counted from 1.
     pub column: Option<u32>,
@@ -49,7 +49,7 @@ impl fmt::Display for ProfileError {
 
 impl std::error::Error for ProfileError {}
 
-/// The names most like `name`, nearest first, at most three; none if nothing is alike.
+/// At most three names most similar to `name`, nearest first; empty if none is similar.
 #[must_use]
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let name: String = name.chars().take(LONGEST_COMPARED).collect();

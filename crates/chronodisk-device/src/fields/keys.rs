@@ -9,11 +9,11 @@ pub struct ProfileKey {
     pub table: String,
     /// The key.
     pub name: &'static str,
-    /// Values that the reader takes, as its errors name them; `None` if it only took notice of the key.
+    /// Accepted values, as named in errors; `None` if the reader only checked for the key.
     pub expected: Option<String>,
     /// Whether the profile is refused without it.
     pub is_required: bool,
-    /// The value as the profile has it, if the key is there.
+    /// The value in the profile; `None` if the key is absent.
     pub value: Option<String>,
 }
 

@@ -48,9 +48,9 @@ impl Document<'_> {
     }
 }
 
-/// One table of a profile; the keys that were asked for are the known ones.
+/// One table of a profile; only requested keys count as known.
 ///
-/// A value is written plainly, or as `{ value = .., source = ".." }` where the source is more than a comment.
+/// A value is written plainly, or as `{ value = .., source = ".." }` with its source.
 pub(crate) struct Fields<'a> {
     document: &'a Document<'a>,
     table: &'a DeTable<'a>,
@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
         self.read_quantity(key, value)
     }
 
-    /// A number with a unit that is more than nothing.
+    /// A positive number with a unit.
     pub(crate) fn positive<T: Quantity>(&mut self, key: &'static str) -> Result<T, ProfileError> {
         let value: T = self.quantity(key)?;
         if value <= T::from_count(0) {
@@ -183,7 +183,7 @@ impl<'a> Fields<'a> {
         self.table.contains_key(key)
     }
 
-    /// Where the value of `key` stands, or the table without it; for errors that are found later.
+    /// Place of the value of `key`, or of the table without it; for errors found later.
     pub(crate) fn span(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or(self.span.clone(), Spanned::span)
     }
@@ -217,7 +217,7 @@ impl<'a> Fields<'a> {
             .map_err(|problem| self.error_at(key, format!("{problem}; expected {EXPECTED}, not below zero")))
     }
 
-    /// The table `[key]`, if it is there.
+    /// The table `[key]`; `None` if it is absent.
     pub(crate) fn optional_table(&mut self, key: &'static str) -> Result<Option<Fields<'a>>, ProfileError> {
         self.asked(key, Some("a table"), false);
         let Some(value) = self.table.get(key) else { return Ok(None) };
@@ -234,7 +234,7 @@ impl<'a> Fields<'a> {
         table.ok_or_else(|| self.error(format!("the table [{key}] is missing")))
     }
 
-    /// The entries of an array of at most `most`; none if the key is missing.
+    /// The entries of an array of at most `most`; empty if the key is missing.
     fn array(
         &mut self,
         key: &'static str,
@@ -252,14 +252,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The entries of an array of whole numbers; none if the key is missing.
+    /// The entries of an array of whole numbers; empty if the key is missing.
     pub(crate) fn wholes(&mut self, key: &'static str, most: usize) -> Result<Vec<u64>, ProfileError> {
         const EXPECTED: &str = "an array of whole numbers such as [17, 99]";
         let entries = self.array(key, most, EXPECTED)?;
         entries.iter().map(|entry| self.entry_whole(key, entry, EXPECTED)).collect()
     }
 
-    /// The entries of an array of pairs of whole numbers; none if the key is missing.
+    /// The entries of an array of pairs of whole numbers; empty if the key is missing.
     pub(crate) fn whole_pairs(&mut self, key: &'static str, most: usize) -> Result<Vec<(u64, u64)>, ProfileError> {
         const EXPECTED: &str = "an array of pairs of whole numbers such as [[7, 4000]]";
         let entries = self.array(key, most, EXPECTED)?;
@@ -270,7 +270,7 @@ impl<'a> Fields<'a> {
         entries.iter().map(pair).collect()
     }
 
-    /// The entries of an array of pairs of a whole number and a quantity; none if the key is missing.
+    /// The entries of an array of pairs of a whole number and a quantity; empty if the key is missing.
     pub(crate) fn quantity_pairs<T: Quantity>(
         &mut self,
         key: &'static str,
@@ -285,7 +285,7 @@ impl<'a> Fields<'a> {
         entries.iter().map(pair).collect()
     }
 
-    /// The entries of an array of quantities; none if the key is missing.
+    /// The entries of an array of quantities; empty if the key is missing.
     pub(crate) fn quantities<T: Quantity>(&mut self, key: &'static str, most: usize) -> Result<Vec<T>, ProfileError> {
         let expected = format!("an array of texts, each {}", T::EXPECTED);
         let entries = self.array(key, most, &expected)?;
@@ -328,7 +328,7 @@ impl<'a> Fields<'a> {
         self.document.error(&entry.span(), format!("`{key}`: {problem}"))
     }
 
-    /// As [`tables`](Self::tables), but none if the key is missing.
+    /// As [`tables`](Self::tables), but empty if the key is missing.
     pub(crate) fn tables_or_none(&mut self, key: &'static str, most: usize) -> Result<Vec<Fields<'a>>, ProfileError> {
         if !self.has(key) {
             self.asked(key, Some(&format!("tables [[{key}]]")), false);
@@ -339,13 +339,13 @@ impl<'a> Fields<'a> {
         tables
     }
 
-    /// One of the named values.
+    /// A value from a list of names.
     pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, ProfileError> {
         let value = self.required(key, &one_of(choices))?;
         self.read_choice(key, value, choices)
     }
 
-    /// One of the named values, or `default` if the key is missing.
+    /// A value from a list of names, or `default` if the key is missing.
     pub(crate) fn choice_or<T: Copy>(
         &mut self,
         key: &'static str,
@@ -369,7 +369,7 @@ impl<'a> Fields<'a> {
         chosen.map(|choice| choice.1).ok_or_else(|| self.error_at(key, format!("expected {}", one_of(choices))))
     }
 
-    /// The entries of an array of texts; none if the key is missing.
+    /// The entries of an array of texts; empty if the key is missing.
     pub(crate) fn texts(&mut self, key: &'static str, most: usize) -> Result<Vec<String>, ProfileError> {
         const EXPECTED: &str = "an array of texts in quotes";
         let entries = self.array(key, most, EXPECTED)?;
@@ -390,12 +390,12 @@ impl<'a> Fields<'a> {
         self.document.text.len()
     }
 
-    /// Adds to what makes the profile's text complete.
+    /// Appends to the additions that make the profile's text complete.
     pub(crate) fn append_to_text(&mut self, text: &str) {
         self.appended.push_str(text);
     }
 
-    /// The profile's text with what makes it complete.
+    /// The profile's text with the additions that make it complete.
     pub(crate) fn complete_text(&self) -> String {
         let text = self.document.text;
         match text.is_empty() || text.ends_with('\n') || self.appended.is_empty() {
@@ -435,7 +435,7 @@ impl<'a> Fields<'a> {
     fn asked(&mut self, key: &'static str, expected: Option<&str>, is_required: bool) {
         self.known.push(key);
         let Some(keys) = self.document.keys else { return };
-        // The value itself, if it is written beside its source.
+        // The value itself, even if it is written with its source.
         let plain = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
             DeValue::Table(table) => table.get("value").map_or(value.span(), Spanned::span),
             _ => value.span(),
@@ -462,7 +462,7 @@ impl<'a> Fields<'a> {
         Ok(Some(inner))
     }
 
-    /// Error for a missing key, with a similar one that is there. Keys not requested so far are candidates, so only
+    /// Error for a missing key, with a similar one that is present. Candidates are keys not requested so far, so only
     /// typing errors count.
     fn missing(&self, key: &str, expected: &str) -> ProfileError {
         let error = self.error(format!("`{key}` is missing; expected {expected}"));
@@ -522,7 +522,7 @@ fn describe(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A text as a string of TOML: on one line, or over several if it has several.
+/// A text as a TOML string: on one line, or on several if it has several.
 #[must_use]
 pub fn toml_string(text: &str) -> String {
     let several = text.contains('\n');
@@ -540,7 +540,7 @@ pub fn toml_string(text: &str) -> String {
     quoted
 }
 
-/// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.
+/// Reads the fields of a text and refuses unrequested ones; for tests of a kind's reader.
 #[cfg(any(test, feature = "test-utils"))]
 pub(crate) fn with_fields<R>(
     text: &str,

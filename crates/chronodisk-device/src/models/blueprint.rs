@@ -47,7 +47,7 @@ pub(crate) struct Design {
 }
 
 impl Design {
-    /// The device with these properties, whose capacity is not checked yet.
+    /// The device with these properties. Its capacity is not checked yet.
     pub(crate) fn new(file: &str, kind: &'static str, info: DeviceInfo, blueprint: Blueprint) -> Self {
         // Once for all: a design may be a member many times over, and its members have members.
         let memory_bytes_max = (blueprint.memory)(&info);
@@ -67,7 +67,7 @@ impl Design {
         self.kind
     }
 
-    /// Its properties, unless a run asks for another capacity.
+    /// Its properties with the profile's capacity.
     pub(crate) fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -77,7 +77,7 @@ impl Design {
         self.info.capacity_sectors * SECTOR_BYTES
     }
 
-    /// No capacity beyond this, if there is a limit.
+    /// Largest capacity in bytes, if there is a limit.
     pub(crate) fn capacity_limit_bytes(&self) -> Option<u64> {
         self.blueprint.capacity_limit_bytes
     }
@@ -87,7 +87,7 @@ impl Design {
         u64::from(self.info.logical_block_bytes)
     }
 
-    /// The age from which on a request goes before all younger ones, if the device has such a bound.
+    /// The age at which a request goes before all younger ones, if there is such a bound.
     pub(crate) fn age_bound(&self) -> Option<Nanos> {
         self.blueprint.age_bound
     }
@@ -102,7 +102,7 @@ impl Design {
         self.blueprint.drive.clone()
     }
 
-    /// The device as a flash drive, if it is one.
+    /// The flash drive, if the device is one.
     pub(crate) fn flash_drive(&self) -> Result<&dyn FlashDrive, ProfileError> {
         let problem = || format!("a device of kind \"{}\" has no state of flash; expected kind \"ssd\"", self.kind);
         self.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
@@ -121,7 +121,7 @@ impl Design {
         }
     }
 
-    /// The same, for the capacity of the profile.
+    /// As [`memory_bytes_max_with`](Self::memory_bytes_max_with), for the capacity of the profile.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         self.memory_bytes_max
     }
@@ -188,8 +188,7 @@ type Make = dyn Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync;
 type Memory = dyn Fn(&DeviceInfo) -> u64 + Send + Sync;
 
 impl Blueprint {
-    /// A device that `make` makes from its properties and a seed, and that takes at most as many bytes of memory as
-    /// `memory` says.
+    /// A device made by `make` from its properties and a seed, with `memory` as an upper bound of its memory.
     pub(crate) fn new(
         memory: impl Fn(&DeviceInfo) -> u64 + Send + Sync + 'static,
         make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static,
@@ -236,12 +235,12 @@ impl Blueprint {
         }
     }
 
-    /// The capacity where the profile names none.
+    /// The capacity if the profile states none.
     pub(crate) fn capacity_default(&self) -> Option<Bytes> {
         self.capacity_default
     }
 
-    /// The smallest logical block that the profile may name, and its physical block where it names none.
+    /// The smallest logical block that the profile may state, and the default physical block.
     pub(crate) fn block_bytes(&self) -> (u64, u64) {
         (self.logical_block_bytes, self.physical_block_bytes)
     }
@@ -279,7 +278,7 @@ impl Blueprint {
 
 /// Properties that a composite takes from its members.
 impl Blueprint {
-    /// The capacity where the profile names none, and the most that it may name.
+    /// Sets the default capacity, which is also the largest that the profile may state.
     pub(crate) fn sized(self, capacity_bytes: u64) -> Self {
         let capacity_default = Some(Bytes(capacity_bytes));
         Blueprint { capacity_limit_bytes: Some(capacity_bytes), capacity_default, ..self }
@@ -300,12 +299,12 @@ impl Blueprint {
         }
     }
 
-    /// A capacity where the profile names none, and another as the most that it may name.
+    /// Sets the default capacity, and the largest that the profile may state.
     pub(crate) fn sized_within(self, default_bytes: u64, most_bytes: u64) -> Self {
         Blueprint { capacity_limit_bytes: Some(most_bytes), ..self.sized(default_bytes) }
     }
 
-    /// The device is this drive and nothing else.
+    /// Marks the device as this drive alone.
     pub(crate) fn with_drive(self, drive: Arc<Drive>) -> Self {
         Blueprint { drive: Some(drive), ..self }
     }
@@ -315,7 +314,7 @@ impl Blueprint {
         Blueprint { age_bound: Some(age_bound), ..self }
     }
 
-    /// A request needs members so many times, one after the other.
+    /// Sets the number of consecutive accesses to members that a request needs.
     pub(crate) fn in_phases(self, phases: u64) -> Self {
         let age_bound = self.age_bound.map(|bound| Nanos::from_nanos(bound.as_nanos().saturating_mul(phases)));
         Blueprint { age_bound, ..self }
@@ -333,8 +332,8 @@ impl Blueprint {
         Blueprint { flash: Some(drive), ..Blueprint::new(memory, make) }
     }
 
-    /// The device within something of `own_bytes` that passes its requests on, which `wrap` makes from the device and a
-    /// seed. Requests may wait there without a bound.
+    /// The device inside a wrapper of `own_bytes`, which `wrap` makes from the device and a seed. The number of
+    /// requests that wait in the wrapper is not bounded.
     pub(crate) fn within(
         self,
         own_bytes: u64,

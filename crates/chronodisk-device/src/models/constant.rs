@@ -11,7 +11,7 @@ use crate::fields::{Fields, MAX_CHANNELS, ProfileError};
 use crate::models::blueprint::Blueprint;
 use crate::queued::Service;
 
-/// Takes the same time for every request.
+/// A service with equal times for all requests.
 #[derive(Clone, Debug)]
 pub struct Constant {
     /// From getting a channel to leaving the device; at least 1 ns.
@@ -24,7 +24,7 @@ impl Service for Constant {
     }
 }
 
-/// Kind `constant`: `time`, and `channels` if there is a limit.
+/// Parses kind `constant`: `time`, and `channels` if there is a limit.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
     let service = Constant { time: fields.positive("time")? };
     let channels = fields.optional_count("channels", 1..=MAX_CHANNELS)?;
@@ -76,7 +76,7 @@ mod tests {
         // Closed loop of 12 on 3 channels of 2 ms: 1,500 a second, each resident for 12 / 1,500 s = 8 ms.
         let outcome = closed_loop(three_channels().as_mut(), 12, 3_000, |id| Request::new(id, Op::Read, 0, 8));
         assert_eq!(outcome.last, Nanos::from_millis(2_000));
-        // All but the first three rounds see the full queue.
+        // All but the first three rounds find the queue full.
         assert!(outcome.response_times[12..].iter().all(|&time| time == Nanos::from_millis(8)));
     }
 

@@ -1,4 +1,4 @@
-//! The models, a file each; `catalog::kinds` lists them by the name that a profile's `kind` gives.
+//! The models, one file each. `catalog::kinds` lists them by the `kind` of a profile.
 
 pub(crate) mod array;
 pub(crate) mod blueprint;

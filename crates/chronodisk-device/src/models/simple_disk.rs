@@ -33,7 +33,7 @@ use crate::models::blueprint::Blueprint;
 use crate::quantity::{Bytes, Rate};
 use crate::queued::{QueuedDevice, Service};
 
-/// The mechanism and where it is.
+/// The mechanism and its position.
 #[derive(Clone, Debug)]
 pub struct SimpleDisk {
     parts: Arc<Parts>,
@@ -63,7 +63,7 @@ struct ReadingOn {
     at: u64,
     /// First sector kept in the buffer.
     kept: u64,
-    /// Where the buffer is full.
+    /// Sector at which the buffer is full.
     stop: u64,
 }
 
@@ -151,7 +151,7 @@ impl SimpleDisk {
         seek.max(switch).saturating_add(settle)
     }
 
-    /// Serves a read from the buffer and from the sectors that are just passing; `None` if it needs positioning.
+    /// Serves a read from the buffer and from the sectors passing the head; `None` if it needs positioning.
     fn read_on(&mut self, request: &Request, start: Nanos, commanded: Nanos) -> Option<Nanos> {
         let reading = self.reading_on?;
         let parts = Arc::clone(&self.parts);
@@ -171,7 +171,7 @@ impl SimpleDisk {
         };
         let stop = self.buffer_end(wanted.end).max(reading.stop);
         self.reading_on = Some(match paused && stop > reading.stop {
-            // Room for more: the disk goes on when the sector at which it stopped comes round again.
+            // There is room again: the disk continues when the sector at which it stopped comes round.
             true => {
                 let passed = passed + spiral.wait(passed, spiral.begin(reading.stop));
                 ReadingOn { passed, at: reading.stop, kept: wanted.start, stop }
@@ -197,7 +197,7 @@ impl SimpleDisk {
         }
     }
 
-    /// The sector to which reading on has come when `passed` positions have gone by.
+    /// The sector reached by reading ahead when `passed` positions have passed.
     fn reached(&self, reading: ReadingOn, passed: u128) -> u64 {
         let spiral = &self.parts.spiral;
         let further = passed.saturating_sub(reading.passed);
@@ -228,7 +228,7 @@ impl SeekCurve {
     fn new(single: Nanos, average: Nanos, full: Nanos, longest: u64) -> Result<Self, String> {
         let [s, a, f] = [single, average, full].map(|time| i128::from(time.as_nanos()));
         let (root, linear) = (-10 * s + 15 * a - 5 * f, 7 * s - 15 * a + 8 * f);
-        // Its slope, root/(2√x) + linear, is smallest at one end: growing there, it grows everywhere.
+        // The slope, root/(2√x) + linear, is smallest at one end. If the curve grows there, it grows everywhere.
         if root < 0 || root + 2 * linear < 0 {
             return Err(format!(
                 "no growing three-point curve passes through single-track-seek {single}, average-seek {average} and \

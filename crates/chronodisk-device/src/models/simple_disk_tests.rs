@@ -21,8 +21,8 @@ fn plain_disk(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
     build_text(&text, 7)
 }
 
-/// Time from an idle disk to the end of a read, with the platter's phase taken out: `from` is read before it, so that
-/// the heads are at its end when the second read arrives.
+/// Time from an idle disk to the end of a read, independent of the platter's phase: `from` is read before, so that the
+/// heads are at its end when the second read arrives.
 fn read_after(disk: &mut dyn DeviceModel, from: Request, then: Request) -> Nanos {
     complete(disk, from);
     complete(disk, then)
@@ -54,9 +54,9 @@ fn without_load_a_request_costs_seek_wait_and_transfer() {
     about(read_after(disk.as_mut(), read(1, 0, 1), read(2, 0, 1)), Nanos::from_millis(10));
     // The sector opposite: half a turn to it, its own length.
     about(read_after(disk.as_mut(), read(3, 0, 1), read(4, 50, 1)), Nanos::from_micros(4_900 + 100));
-    // One long read: 250 sectors, a change of head for nothing, one of cylinder for 1 ms.
+    // One long read: 250 sectors, a head change without cost, and a cylinder change of 1 ms.
     about(read_after(disk.as_mut(), read(5, 0, 1), read(6, 50, 250)), Nanos::from_micros(4_900 + 25_000 + 1_000));
-    // To the next cylinder: the seek of 1 ms is over when the skew of 1.2 ms brings the first sector.
+    // To the next cylinder: the seek of 1 ms ends before the skew of 1.2 ms brings the first sector.
     let mut disk = plain_disk(&[("cylinder-switch = \"1 ms\"", "cylinder-switch = \"1.2 ms\"")]);
     about(read_after(disk.as_mut(), read(7, 150, 50), read(8, 200, 1)), Nanos::from_micros(1_200 + 100));
     // With an overhead the next sector has just passed: a turn is lost.
@@ -92,7 +92,7 @@ fn writes_settle_after_a_move() {
         ("cylinder-switch = \"1 ms\"", "cylinder-switch = \"1.2 ms\""),
     ]);
     let write = |id, lba| Request::new(id, Op::Write, lba, 1);
-    // Same track, no move: sector 2 comes 0.1 ms after sector 0, before anything could settle.
+    // The same track without a move: sector 2 comes 0.1 ms after sector 0, without settling.
     about(read_after(disk.as_mut(), write(1, 0), write(2, 2)), Nanos::from_micros(100 + 100));
     // Next cylinder: the skew covers the seek but not the settling too, and sector 200 has passed.
     about(read_after(disk.as_mut(), write(3, 199), write(4, 200)), Nanos::from_micros(1_200 + 10_000 + 100));
@@ -122,8 +122,8 @@ fn the_seek_curve_passes_through_its_three_figures() {
 #[test]
 fn random_reads_take_as_long_as_a_data_sheet_says() {
     // Hitachi, Deskstar 7K80 specification, section 4.5.5.2: T = 4096(A + B + C + ..) is 55.9 s / 1.05 with A the
-    // overhead, B the average seek, C half a turn: 13.0 ms a read. The same formula with this profile's figures gives
-    // 0.5 + 8.5 + 4.17 ms; 3 % is four standard errors of 4,000 reads.
+    // overhead, B the average seek, C half a turn: 13.0 ms a read. The formula with this profile's figures gives 0.5 +
+    // 8.5 + 4.17 ms; 3 % is four standard errors of 4,000 reads.
     let mut disk = build("first-disk", 1);
     let sectors = disk.info().capacity_sectors;
     let mut stream = RandomStream::new(1, "test", "places");

@@ -16,7 +16,7 @@ use chronodisk_sim::{Completion, Nanos, Request};
 
 use crate::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, advance};
 
-/// How many times as fast as its profile a device is, in millionths.
+/// Speed of a device relative to its profile, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     millionths: u64,
@@ -26,7 +26,7 @@ pub struct Speed {
 const ONE: u64 = 1_000_000;
 
 impl Speed {
-    /// As fast as the profile.
+    /// The speed of the profile.
     pub const AS_IT_IS: Speed = Speed { millionths: ONE };
     /// Least factor.
     pub const MIN: f64 = 0.001;
@@ -46,12 +46,12 @@ impl Speed {
         self.millionths as f64 / ONE as f64
     }
 
-    /// The device of this speed: the model itself at the speed of its profile.
+    /// The device at this speed; at speed 1, the model itself.
     ///
-    /// The model is at instant zero and has nothing outstanding.
+    /// The model must be at instant zero without outstanding requests.
     ///
     /// # Panics
-    /// If the model is not at instant zero, or has something outstanding.
+    /// If the model is not at instant zero, or has outstanding requests.
     #[must_use]
     pub fn apply(self, model: Box<dyn DeviceModel>) -> Box<dyn DeviceModel> {
         assert!(model.now() == Nanos::ZERO && model.outstanding() == 0, "a device gets its speed at its start");
@@ -82,14 +82,14 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// So many nanoseconds pass inside while so many pass outside.
+/// Ratio of the inner to the outer time.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     inner: u64,
     outer: u64,
 }
 
-/// An instant in both times from which on they are converted.
+/// A pair of equal instants in both times, from which on they are converted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Anchor {
     inner: Nanos,
@@ -122,7 +122,7 @@ impl AtSpeed {
         self.anchor.outer.saturating_add(narrow(outside)).max(self.now)
     }
 
-    /// How far the inner time goes until `limit` if nothing arrives or completes.
+    /// The inner time reached by `limit` if no request arrives or completes.
     fn reached_at(&self, limit: Nanos) -> Nanos {
         let reached = self.inward(limit).max(self.inner.now());
         match self.inner.outstanding() {
@@ -132,7 +132,7 @@ impl AtSpeed {
     }
 }
 
-/// A duration outside, as far as it fits.
+/// A duration of the outer time, saturated.
 fn narrow(nanos: u128) -> Nanos {
     Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
@@ -151,7 +151,7 @@ impl DeviceModel for AtSpeed {
     }
 
     fn submit(&mut self, request: Request) {
-        // The inner time stood still; it goes on from here.
+        // The inner time stood still; it continues from here.
         if self.inner.now() < self.inward(self.now) {
             self.anchor = Anchor { inner: self.inner.now(), outer: self.now };
         }
@@ -171,7 +171,7 @@ impl DeviceModel for AtSpeed {
         let first = completed.len();
         self.inner.step(self.reached_at(limit), completed);
         self.now = match completed.len() > first {
-            // Several instants inside may be one outside, and all of it happens.
+            // Several inner instants may be one outer instant; all their events happen.
             true => {
                 let at = self.outward(self.inner.now());
                 let whole = self.inward(at);
@@ -279,7 +279,7 @@ mod tests {
         };
         let (as_it_is, faster) = (load(build("first-disk", 1)), load(at(4.0, "first-disk", 1)));
         let ratio = as_it_is.as_secs_f64() / faster.as_secs_f64();
-        // Each arrival follows a completion, so that roundings of a nanosecond are all that differs.
+        // Each arrival follows a completion, so only roundings of a nanosecond differ.
         assert!((ratio - 4.0).abs() < 1e-6, "{ratio}");
     }
 

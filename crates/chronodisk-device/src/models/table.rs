@@ -367,7 +367,7 @@ write = 1
         close(rate(8, Op::Write), 5_000.0);
     }
 
-    /// 4 KiB gain as above; 512 KiB nothing.
+    /// 4 KiB requests gain as above; 512 KiB requests gain nothing.
     const SIZED: &str = r#"
 [[depth]]
 requests = 8

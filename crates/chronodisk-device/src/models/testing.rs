@@ -64,15 +64,15 @@ pub(crate) fn closed_loop(
             }
         }
     }
-    // The model must also have come to the last completion by itself, not only said so.
+    // The model must have advanced to the last completion by itself.
     advance(device, last, &mut completed);
     Outcome { last, response_times }
 }
 
-/// Bursts of requests that overlap, follow and repeat each other, more than a drive queues, with idle times between.
-///
+/// Serves bursts of requests that overlap, follow and repeat each other, more than a drive queues, with idle times
+/// between.
 /// # Panics
-/// If nothing completes any more although requests are outstanding.
+/// If no request completes although some are outstanding.
 pub(crate) fn tangle(name: &str, device: &mut dyn DeviceModel, seed: u64) {
     let mut stream = RandomStream::new(seed, "testing", "tangle");
     let capacity = device.info().capacity_sectors;
@@ -124,7 +124,7 @@ fn drain(name: &str, device: &mut dyn DeviceModel, seed: u64, completed: &mut Ve
 /// A statistic of a device.
 ///
 /// # Panics
-/// If it has none of that name.
+/// If it has no statistic of that name.
 pub(crate) fn counter(device: &dyn DeviceModel, name: &str) -> u64 {
     struct One<'a>(&'a str, Option<u64>);
     impl Probe for One<'_> {

@@ -25,10 +25,10 @@ const KEPT_PERCENT: u64 = 90;
 /// The name of the figure that no load measures.
 pub const AVERAGE_SEEK: &str = "average seek";
 
-/// How much a check measures.
+/// Effort of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// All loads, with as many requests as show a steady state.
+    /// All loads, with enough requests for a steady state.
     Whole,
     /// The loads that a published figure or a rule needs at 128 KiB, with an eighth of the requests.
     Short,
@@ -39,10 +39,10 @@ pub enum Effort {
 pub struct Row {
     /// The load.
     pub load: Load,
-    /// Whether it went to the end of the device, where a disk has its innermost zone, instead of the beginning.
+    /// Whether the load was at the end of the device, where a disk has its innermost zone, instead of the beginning.
     pub at_end: bool,
     /// The measurements; `None` if the device refuses such requests, as a zoned one refuses random writes, or if a
-    /// fresh one has nothing to read.
+    /// fresh one has no data to read.
     pub measured: Option<Measured>,
     /// The longest allowed wait: the device's age bound or longest stall, 100 ms, and four times the loop's time for
     /// the outstanding requests.
@@ -62,7 +62,7 @@ pub struct Figure {
     pub measured_thousandths: u64,
     /// The largest relative deviation that passes, in millionths.
     pub tolerance_millionths: u64,
-    /// Contradiction by another source, if there is one.
+    /// Another source that contradicts the figure, if there is one.
     pub contradicted_by: Option<String>,
 }
 
@@ -74,19 +74,19 @@ impl Figure {
         ((measured - published) * 1_000_000 / published.max(1)) as i64
     }
 
-    /// Whether it is near enough.
+    /// Whether the measured figure is within its tolerance.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.deviation_millionths().unsigned_abs() <= self.tolerance_millionths
     }
 }
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All rules hold, and all published figures are met.
     Passed,
-    /// All rules hold; nothing was published of the device.
+    /// All rules hold; there are no published figures.
     NoReference,
     /// A rule is broken or a figure is missed.
     Failed,
@@ -109,7 +109,7 @@ impl Verdict {
 pub struct Check {
     /// The profile's name.
     pub profile: String,
-    /// Where the published figures are from.
+    /// Source of the published figures.
     pub source: Option<String>,
     /// All loads that were measured.
     pub rows: Vec<Row>,
@@ -122,7 +122,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// How it ended.
+    /// The outcome.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match (self.failures.is_empty(), self.figures.is_empty()) {
@@ -225,7 +225,7 @@ impl Checking<'_> {
         let info = device.info().clone();
         let sectors = u64::from(load.bytes) / SECTOR_BYTES;
         let mut requests = load.requests(info.rotational);
-        // A large buffer takes more than an eighth of these writes at once.
+        // A large buffer would absorb an eighth of these writes.
         let buffered = load.sequential && load.write && load.bytes >= 1 << 20 && !info.rotational;
         if self.effort == Effort::Short && !buffered {
             requests = (requests / 8).max(64).max(32 * u64::from(load.depth)).min(requests);

@@ -29,10 +29,10 @@ pub struct Measured {
     pub longest_wait: Nanos,
 }
 
-/// Runs a closed loop of requests from `first_sector` on, on an unused device.
+/// Runs a closed loop of requests from `first_sector` on, on a new device.
 ///
 /// # Panics
-/// If the device has not room for one request behind `first_sector`, or breaks the contract of [`DeviceModel`].
+/// If there is no room for a request after `first_sector`, or the device breaks the contract of [`DeviceModel`].
 pub fn measure(device: &mut dyn DeviceModel, load: Load, first_sector: u64, seed: u64) -> Measured {
     let requests = load.requests(device.info().rotational);
     measure_requests(device, load, requests, first_sector, seed)

@@ -8,9 +8,9 @@ use crate::DeviceModel;
 /// The order in which a loop visits its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Each request begins where the one before ends.
+    /// Each request begins at the end of the previous one.
     Sequential,
-    /// Each request ends where the one before begins.
+    /// Each request ends at the beginning of the previous one.
     Backwards,
     /// Anywhere.
     Random,
@@ -30,7 +30,7 @@ pub enum Ops {
 /// A loop that keeps `depth` requests outstanding in its own region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// Where it goes.
+    /// Pattern of its addresses.
     pub pattern: Pattern,
     /// The operations.
     pub ops: Ops,
@@ -38,7 +38,7 @@ pub struct Loop {
     pub bytes: u32,
     /// Requests outstanding.
     pub depth: u32,
-    /// Its region.
+    /// First sector of its region.
     pub first_sector: u64,
     /// Sectors of its region.
     pub sectors: u64,
@@ -70,8 +70,7 @@ impl Loop {
 /// Runs the loops for `time` and then to their ends. The rates count completions within `time`; the longest wait counts
 /// every request, including those at the end.
 ///
-/// # Panics
-/// If a region has not room for a request, or the device breaks the contract of [`DeviceModel`].
+/// If a region has no room for a request, or the device breaks the contract of [`DeviceModel`].
 pub fn measure_together(device: &mut dyn DeviceModel, loops: &[Loop], time: Nanos, seed: u64) -> Vec<Measured> {
     let mut streams: Vec<RandomStream> =
         (0..loops.len()).map(|index| RandomStream::new(seed, "loops", &index.to_string())).collect();

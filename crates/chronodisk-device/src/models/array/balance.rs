@@ -1,8 +1,8 @@
-//! Which copy a mirrored array reads.
+//! Choice of the copy that a mirrored array reads.
 
 use super::layout::{MemberSector, MemberSet};
 
-/// The rule by which one of several copies is read.
+/// Rule for choosing one of several copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPolicy {
     /// As Linux's `read_balance` (`drivers/md/raid1.c`): a member in the middle of a sequential read, or with its head
@@ -13,7 +13,7 @@ pub(crate) enum ReadPolicy {
     RoundRobin,
     /// The member with the fewest requests outstanding.
     FewestOutstanding,
-    /// The first copy that is there.
+    /// The first available copy.
     Primary,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct Balance {
 struct Known {
     /// Pieces of requests submitted and not yet answered.
     pending: u32,
-    /// Where the last request that was answered ended.
+    /// End of the last completed request.
     head: u64,
-    /// Where the last read that was given to it ends.
+    /// End of the last read submitted to it.
     next_sequential: Option<u64>,
-    /// Which of the copies that begin here is the next one's turn.
+    /// Index of the next copy in turn, among those that begin here.
     turn: usize,
 }
 

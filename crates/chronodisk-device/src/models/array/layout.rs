@@ -13,16 +13,16 @@ pub(crate) struct MemberSector {
     pub(crate) sector: u64,
 }
 
-/// How RAID 4, 5 and 6 rotate their parity.
+/// Rotation of the parity in RAID 4, 5 and 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParityLayout {
     /// Parity moves from the last member to the first; data fill the others from the first on.
     LeftAsymmetric,
     /// Parity moves from the first member to the last; data fill the others from the first on.
     RightAsymmetric,
-    /// Parity moves from the last member to the first; data begin behind it and go round.
+    /// Parity moves from the last member to the first; data begin after it and wrap around.
     LeftSymmetric,
-    /// Parity moves from the first member to the last; data begin behind it and go round.
+    /// Parity moves from the first member to the last; data begin after it and wrap around.
     RightSymmetric,
     /// Parity on the first member or members.
     ParityFirst,
@@ -30,12 +30,12 @@ pub(crate) enum ParityLayout {
     ParityLast,
 }
 
-/// Where RAID 10 keeps the further copies of a chunk.
+/// Placement of further copies of a chunk in RAID 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
-    /// On the next members, at the same place or nearly.
+    /// On the next members, at the same or nearly the same place.
     Near,
-    /// On the next members, each copy in a part of its own, so that reads stripe over all of them as in RAID 0.
+    /// On the next members, each copy in a separate part, so that reads stripe over all of them as in RAID 0.
     Far,
     /// On the next members, in the next row.
     Offset,
@@ -44,22 +44,22 @@ pub(crate) enum CopyLayout {
 /// The family of an array's level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// One member after the other; the first sector of each in the array, growing.
+    /// Concatenated members; the first sector of each in the array, ascending.
     Linear(Vec<u64>),
     /// Chunks with equal copies: RAID 0 (one copy), RAID 1 (a single chunk, a copy on every member), RAID 10.
     Copies {
         /// Copies of each chunk, all on different members.
         copies: usize,
-        /// Where they are.
+        /// Placement of the copies.
         layout: CopyLayout,
         /// Rows between the copies of the far layout.
         stride_rows: u64,
     },
     /// Rows of chunks with one parity chunk or two.
     Parity {
-        /// One or two.
+        /// Number of parities per row: one or two.
         parities: usize,
-        /// How they move.
+        /// Rotation of the parity.
         layout: ParityLayout,
     },
 }
@@ -90,13 +90,14 @@ impl Layout {
         }
     }
 
-    /// A copy of everything on each of `members` members with so many sectors in use.
+    /// A mirror on `members` members of this size.
     pub(crate) fn mirrored(members: usize, member_sectors: u64) -> Layout {
         let shape = Shape::Copies { copies: members, layout: CopyLayout::Near, stride_rows: 0 };
         Layout { shape, members, chunk_sectors: member_sectors, capacity_sectors: member_sectors }
     }
 
-    /// Chunks over `members` members with `member_sectors` each, `copies` times; a capacity of zero if nothing fits.
+    /// Chunks striped over `members` members with `member_sectors` each, in `copies` copies; a capacity of zero if
+    /// nothing fits.
     pub(crate) fn striped(
         members: usize,
         member_sectors: u64,
@@ -141,7 +142,7 @@ impl Layout {
         self.units() as u64 * self.chunk_sectors
     }
 
-    /// Where copy number `copy` of a chunk begins; `None` in other shapes.
+    /// Begin of copy number `copy` of a chunk; `None` in other layouts.
     pub(crate) fn copy(&self, chunk: u64, copy: usize) -> Option<MemberSector> {
         let Shape::Copies { copies, layout, stride_rows } = self.shape else { return None };
         let (width, copy) = (self.members as u64, copy as u64);
@@ -156,7 +157,7 @@ impl Layout {
         Some(MemberSector { member: member as usize, sector: row * self.chunk_sectors })
     }
 
-    /// The member with parity number `which` (0: P, 1: Q) of a row of an array that has it.
+    /// The member with a row's parity (`which`: 0 for P, 1 for Q); `None` without that parity.
     pub(crate) fn parity(&self, row: u64, which: usize) -> Option<usize> {
         let Shape::Parity { parities, layout } = self.shape else { return None };
         let turn = (row % self.members as u64) as usize;
@@ -185,7 +186,7 @@ impl Layout {
         }
     }
 
-    /// Where a sector of the array is in a linear one.
+    /// Member and sector for a sector of a linear array; `None` in other layouts.
     pub(crate) fn linear_place(&self, sector: u64) -> Option<MemberSector> {
         let Shape::Linear(starts) = &self.shape else { return None };
         let member = starts.partition_point(|&start| start <= sector) - 1;

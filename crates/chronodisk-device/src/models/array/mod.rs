@@ -123,7 +123,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
     }))
 }
 
-/// So many of a device one after the other: level `linear`.
+/// Several of a device, concatenated: level `linear`.
 pub(crate) fn in_a_row(member: &Arc<Design>, count: usize) -> Blueprint {
     let members = vec![Arc::clone(member); count];
     let layout = Arc::new(linear(&members));
@@ -133,7 +133,7 @@ pub(crate) fn in_a_row(member: &Arc<Design>, count: usize) -> Blueprint {
     })
 }
 
-/// The array whose policy `policy` makes, from the layout and the members that turn.
+/// The array with the policy that `policy` makes from the layout and the rotational members.
 fn blueprint(
     members: &[Arc<Design>],
     layout: Arc<Layout>,

@@ -19,7 +19,7 @@ pub(crate) struct RowWrite {
     count: usize,
 }
 
-/// Sectors of the chunks of a row in which the same units are written.
+/// Sectors of a row's chunks in which the same chunks are written.
 #[derive(Clone, Copy, Debug)]
 struct Band {
     from: u64,
@@ -32,7 +32,7 @@ struct Band {
 /// Reads before a band is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
-    /// Nothing: the band is whole, or there is no parity left to keep.
+    /// No read is needed: the band is covered completely, or no parity is left.
     Nothing,
     /// Old data and old parity.
     Modify,
@@ -137,7 +137,7 @@ impl RowWrite {
     }
 }
 
-/// By the number of reads, as md counts them.
+/// Chooses the method by the number of reads, as md counts them.
 fn method(layout: &Layout, failed: MemberSet, row: u64, units: (usize, usize)) -> Method {
     let gone = 2 * layout.members;
     let cost = |member: usize| if failed.contains(member) { gone } else { 1 };
@@ -161,11 +161,11 @@ fn live_parities(layout: &Layout, failed: MemberSet, row: u64) -> impl Iterator<
     (0..2).filter_map(move |which| layout.parity(row, which)).filter(move |&member| !failed.contains(member))
 }
 
-/// Tells which sectors of a row's chunks a read of its data from `span.0` to before `span.1` touches: member, first
-/// sector, sector after the last one, none twice. Returns how many chunks had to be computed from the others.
+/// Reports the sectors that a read of a row's data from `span.0` to before `span.1` touches: member, first sector,
+/// sector after the last one, each at most once. Returns the number of chunks that must be computed from others.
 ///
-/// A chunk of a failed member takes the same sectors of the data that are left and of as many parity chunks as data
-/// chunks are missing.
+/// A chunk of a failed member needs the same sectors of the remaining data, and of as many parity chunks as data chunks
+/// are missing.
 pub(crate) fn row_read(
     layout: &Layout,
     failed: MemberSet,
@@ -200,7 +200,7 @@ pub(crate) fn row_read(
     count as u64
 }
 
-/// Tells the union of at most three ranges in order.
+/// Reports the union of at most three ranges in order.
 fn union(rebuilt: &[(u64, u64)], asked: Option<(u64, u64)>, mut emit: impl FnMut(u64, u64)) {
     let mut ranges = [(u64::MAX, u64::MAX); 3];
     let mut count = 0;
@@ -222,7 +222,7 @@ fn union(rebuilt: &[(u64, u64)], asked: Option<(u64, u64)>, mut emit: impl FnMut
     emit(open.0, open.1);
 }
 
-/// Where a span of a row's data begins and ends in its chunks.
+/// Begin and end of a span of a row's data in its chunks.
 #[derive(Clone, Copy, Debug)]
 struct Edges {
     /// Unit and sector in it of the beginning.

@@ -44,7 +44,7 @@ struct Part {
     /// The parity write that it belongs to.
     write: Option<u32>,
     pieces: u32,
-    /// Where it ends, if it has a place.
+    /// End of its range; `None` without a range.
     end: Option<u64>,
 }
 
@@ -154,8 +154,8 @@ impl Array {
         self.submit_runs(parent, None, request, context);
     }
 
-    /// A write, a discard or a write of zeros to an array with parity: the rows that it covers whole in one go, those
-    /// at its ends each by themselves.
+    /// A write, a discard or a write of zeros to an array with parity. Rows that it covers completely are written
+    /// together, those at its ends separately.
     fn write_rows(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
         let row_sectors = self.layout.row_sectors();
         let (start, end) = (request.lba.0, request.end().0);
@@ -171,7 +171,7 @@ impl Array {
         // A row that is covered in part keeps its data, so that its parity must stay.
         let partial = request.op != Op::Discard;
         if first_whole > end_whole {
-            // Both ends in one row.
+            // Both ends are in one row.
             let row = end_whole;
             if partial {
                 add(self, (row, row + 1), (start - row * row_sectors, end - row * row_sectors));
@@ -190,7 +190,7 @@ impl Array {
         }
     }
 
-    /// Begins a write whose turn it is: with the reads that its parity needs, or at once with the writes.
+    /// Begins a write whose turn has come: with the reads for its parity, or directly with the writes.
     fn begin(&mut self, number: u32, context: &mut Context<'_>) {
         let write = *self.writes.get(number);
         let plan = self.plan(&write, context.now());
@@ -257,7 +257,7 @@ impl Array {
         context.submit(member, u64::from(part), request);
     }
 
-    /// One part or parity write of a request is done.
+    /// Handles the end of a part or parity write of a request.
     fn release(&mut self, number: u32, context: &mut Context<'_>) {
         let parent = self.parents.get_mut(number);
         parent.remaining -= 1;

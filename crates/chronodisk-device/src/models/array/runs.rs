@@ -7,12 +7,12 @@ pub(crate) struct Runs {
     closed: Vec<(usize, Run)>,
 }
 
-/// A range of a member's sectors, empty if there is none.
+/// A range of a member's sectors; may be empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// How many pieces it is made of.
+    /// Number of merged pieces.
     pub(crate) pieces: u32,
     /// Whether it is parity rather than data.
     pub(crate) parity: bool,
@@ -37,7 +37,7 @@ impl Runs {
         }
     }
 
-    /// Ends the request: afterwards [`take`](Self::take) gives all runs.
+    /// Ends the request: afterwards [`take`](Self::take) returns all runs.
     pub(crate) fn close(&mut self) {
         for (member, open) in self.open.iter_mut().enumerate() {
             let run = std::mem::take(open);

@@ -111,7 +111,7 @@ fn layouts() -> Vec<(String, Layout)> {
     all
 }
 
-/// Where the data of a sector are: once per copy.
+/// The places of a sector, one per copy.
 fn places(layout: &Layout, sector: u64) -> Vec<MemberSector> {
     let (chunk, offset) = (sector / layout.chunk_sectors, sector % layout.chunk_sectors);
     match layout.shape {
@@ -192,7 +192,7 @@ fn parity_rotates_as_in_md() {
 struct Shadow<'a> {
     layout: &'a Layout,
     failed: MemberSet,
-    /// By member and sector.
+    /// Stored bytes by member and sector.
     stored: BTreeMap<(usize, u64), u8>,
 }
 
@@ -218,7 +218,7 @@ impl Shadow<'_> {
 /// A write: where it begins and ends in the array, and its bytes.
 type WriteCase = (u64, u64, u8);
 
-/// Some failed members that the layout survives, and some writes.
+/// Failed members that the layout survives, and writes.
 fn parity_case() -> impl Strategy<Value = (usize, usize, ParityLayout, Vec<usize>, Vec<WriteCase>)> {
     let layout = prop_oneof![
         Just(ParityLayout::LeftAsymmetric),
@@ -258,7 +258,7 @@ proptest! {
                 write_row(&mut shadow, &mut data, row, span, byte)?;
             }
         }
-        // Everything is where it should be, parity included, as far as its member is there.
+        // All data and parity are in place, except on failed members.
         for row in 0..layout.capacity_sectors / row_sectors {
             for offset in 0..chunk {
                 let sector = row * chunk + offset;
@@ -299,7 +299,7 @@ proptest! {
             for sector in span.0..span.1 {
                 let (unit, offset) = ((sector / layout.chunk_sectors) as usize, sector % layout.chunk_sectors);
                 let member = layout.data(row, unit);
-                // A gone chunk can be computed if no more chunks of its row are unknown than there are parities read.
+                // A missing chunk can be computed if no more chunks of its row are unknown than parities were read.
                 let unknown = (0..layout.units()).filter(|&unit| !touched.contains(&(layout.data(row, unit), offset)));
                 let known = (0..2).filter_map(|which| layout.parity(row, which));
                 let known = known.filter(|&member| touched.contains(&(member, offset)));

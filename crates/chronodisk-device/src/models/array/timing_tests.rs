@@ -15,7 +15,7 @@ fn constant(level: &str, count: usize, keys: &str) -> Box<dyn DeviceModel> {
     array(&format!("level = \"{level}\"\nmember = \"constant-1ms\"\ncount = {count}\nchunk = \"4 KiB\"\n{keys}"))
 }
 
-/// A statistic; zero if there is none of that name.
+/// A statistic by name; zero if it does not exist.
 fn counter(device: &dyn DeviceModel, name: &str) -> u64 {
     struct Find<'a>(&'a str, u64);
     impl Probe for Find<'_> {
@@ -186,7 +186,7 @@ fn mirrors_are_read_as_the_policy_says() {
     assert_eq!(four("round-robin"), [2, 2]);
     assert_eq!(four("fewest-outstanding"), [3, 1], "idle, it is the first one");
     assert_eq!(four("nearest"), [2, 2], "who is there goes on");
-    // With both busy, the nearest by address.
+    // Both members are busy, so the nearest by address serves.
     let mut device = array("level = \"raid1\"\nmember = \"first-disk\"\ncount = 2");
     device.submit(read(1, 1_000_000, 8));
     complete_all(device.as_mut(), read(2, 90_000_000, 8));

@@ -1,9 +1,9 @@
-//! Writes of an array with parity: which may go on and which wait.
+//! Order of writes to an array with parity.
 //!
-//! Between the reading of old parity and the writing of the new one no other write may touch the same parity, so a
-//! write waits for those before it that overlap with it in the members' sectors, as md's stripes are locked while they
-//! are worked on. At most `stripe-cache` writes are under way or wait in this way; the others wait in line for a place,
-//! first come, first served, as requests wait for a stripe of md's stripe cache.
+//! Between reading old parity and writing the new one, no other write may touch the same parity. So a write waits for
+//! earlier ones that overlap with it in the members' sectors, as md locks its stripes during a write. At most
+//! `stripe-cache` writes are in progress or wait in this way. Further writes wait for a place, first come, first
+//! served, as requests wait for a stripe of md's stripe cache.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub(crate) struct Write {
     /// In the members' sectors.
     low: u64,
     high: u64,
-    /// How many writes before it overlap with it.
+    /// Number of earlier writes that overlap with it.
     blockers: u32,
 }
 
@@ -48,13 +48,13 @@ impl Write {
     }
 }
 
-/// All writes that are not done.
+/// All unfinished writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes {
     slab: Slab<Write>,
-    /// Those with a place, in order of arrival.
+    /// Writes with a place, in order of arrival.
     placed: Vec<u32>,
-    /// Those without.
+    /// Writes without a place.
     waiting: VecDeque<u32>,
     /// Writes that can begin.
     ready: VecDeque<u32>,
@@ -120,12 +120,12 @@ impl Writes {
         self.slab.get_mut(number)
     }
 
-    /// How many writes had to wait.
+    /// Number of writes that had to wait.
     pub(crate) fn delayed(&self) -> u64 {
         self.delayed
     }
 
-    /// Gives a place; returns whether nothing is in the way.
+    /// Assigns a place. Returns whether the write may begin.
     fn place(&mut self, number: u32) -> bool {
         let write = *self.slab.get(number);
         let overlapping = |&&placed: &&u32| self.slab.get(placed).overlaps(&write);

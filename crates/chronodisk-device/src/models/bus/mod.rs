@@ -49,7 +49,7 @@ pub(crate) struct Bus {
 struct Crossing {
     member: usize,
     inside: u32,
-    /// The status on the way back; `None` on the way out.
+    /// The status on the way back; `None` on the way to the member.
     status: Option<Status>,
     asked: Nanos,
 }
@@ -57,14 +57,14 @@ struct Crossing {
 /// A completed crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crossed {
-    /// To the member.
+    /// From the host to a member.
     Out {
-        /// Its number.
+        /// Number of the member.
         member: usize,
         /// The request as the member is to see it.
         request: Request,
     },
-    /// To the host.
+    /// From a member to the host.
     Back {
         /// The member's number.
         member: usize,
@@ -103,7 +103,7 @@ impl Bus {
         self.ask(now, Crossing { member, inside, status: Some(status), asked: now });
     }
 
-    /// The instant at which the present crossing ends, [`Nanos::MAX`] if there is none.
+    /// The instant at which the current crossing ends; [`Nanos::MAX`] if there is none.
     pub(crate) fn next_instant(&self) -> Nanos {
         self.crossing.map_or(Nanos::MAX, |(end, _)| end)
     }
@@ -124,7 +124,7 @@ impl Bus {
         })
     }
 
-    /// Tells how much the bus was used and waited for.
+    /// Reports the use of the bus, and the waits for it.
     pub(crate) fn probe(&self, sink: &mut dyn Probe) {
         sink.counter("bus-crossings", self.crossings);
         sink.counter("bus-busy-time-ns", self.busy.as_nanos());
@@ -172,7 +172,7 @@ impl Bus {
     }
 }
 
-/// The keys of a profile that describe a bus: `bus-rate`, and with it `bus-overhead` and `bus-arbitration`.
+/// The keys of a bus in a profile: `bus-rate`, and optionally `bus-overhead` and `bus-arbitration`.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Option<Bus>, ProfileError> {
     let rate = fields.quantity_or("bus-rate", Rate(0))?;
     let overhead = fields.quantity_or("bus-overhead", Nanos::ZERO)?;

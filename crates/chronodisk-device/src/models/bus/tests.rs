@@ -1,4 +1,4 @@
-//! The shared bus against closed forms; `models::array` has its contract.
+//! The shared bus against closed forms; its contract is tested in `models::array`.
 
 use chronodisk_sim::{Nanos, Op, Request};
 
@@ -19,7 +19,7 @@ fn behind_bus(members: usize, keys: &str) -> Box<dyn DeviceModel> {
 fn a_request_crosses_twice() {
     let micros = Nanos::from_micros;
     let mut device = behind_bus(2, "");
-    // Out 100 µs, 1 ms in the member, back 100 µs and 1 ms of data; a write has its data on the way out.
+    // 100 µs out, 1 ms in the member, and back 100 µs and 1 ms of data; a write has its data on the way out.
     assert_eq!(complete(device.as_mut(), Request::new(1, Op::Read, 0, 8)), micros(100 + 1_000 + 1_100));
     assert_eq!(complete(device.as_mut(), Request::new(2, Op::Write, 0, 8)), micros(1_100 + 1_000 + 100));
     assert_eq!(complete(device.as_mut(), Request::new(3, Op::Flush, 0, 0)), micros(200 + 1_000 + 100));

@@ -262,7 +262,7 @@ impl EagerWriting {
         self.due.push(self.now.saturating_add(after), (active.request.id, active.status));
     }
 
-    /// The free block that the heads reach soonest, and whether it is near.
+    /// The free block that the heads reach soonest, and whether it is nearby.
     fn soonest(&self) -> (u64, bool) {
         let at = self.now.saturating_add(self.parts.lead);
         let mut best: Option<(Nanos, u64)> = None;

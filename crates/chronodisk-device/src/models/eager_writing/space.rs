@@ -1,4 +1,4 @@
-//! Which blocks of the disk are in use.
+//! Used and free blocks of the disk.
 
 use crate::cow_table::CowTable;
 
@@ -7,7 +7,7 @@ use crate::cow_table::CowTable;
 pub(super) struct Space {
     blocks: u64,
     used: u64,
-    /// A bit per block, set if it is in use.
+    /// A bit per block, set if the block is used.
     words: CowTable<u64>,
     /// Blocks in use per region.
     regions: CowTable<u16>,
@@ -18,7 +18,7 @@ const WORD: u64 = 64;
 const REGION: u64 = 4_096;
 
 impl Space {
-    /// So many blocks, none of them in use.
+    /// Space of this number of blocks, all free.
     pub(super) fn new(blocks: u64) -> Self {
         Space {
             blocks,
@@ -28,7 +28,7 @@ impl Space {
         }
     }
 
-    /// Most memory for so many blocks.
+    /// Most memory for this number of blocks.
     pub(super) fn bytes_max(blocks: u64) -> u64 {
         CowTable::<u64>::bytes_max(blocks.div_ceil(WORD))
             .saturating_add(CowTable::<u16>::bytes_max(blocks.div_ceil(REGION)))
@@ -45,7 +45,7 @@ impl Space {
     /// Takes free blocks.
     pub(super) fn take(&mut self, first: u64, blocks: u64) {
         let end = first + blocks;
-        // Of a word or a region, how many blocks from which on are taken.
+        // The part of a word or a region that is in the range.
         let part = |number: u64, size: u64| {
             let (from, to) = (first.max(number * size), end.min((number + 1) * size));
             (from % size, to - from)
@@ -60,7 +60,7 @@ impl Space {
         self.used += blocks;
     }
 
-    /// Gives a block in use back.
+    /// Frees a used block.
     pub(super) fn free(&mut self, block: u64) {
         let word = self.words.get(block / WORD);
         debug_assert_eq!(word >> (block % WORD) & 1, 1, "block {block} is free already");

@@ -57,8 +57,8 @@ fn random_writes_take_little_more_than_the_command() {
     let plain = mean_ms(build("cheetah-x15-traced", 0).as_mut(), 500, |id| anywhere(id, Op::Write));
     let mut device = eager(&[]);
     let eager = mean_ms(device.as_mut(), 500, |id| anywhere(id, Op::Write));
-    // Without it: command, 4.5 ms of seek, 2 ms of rotation. With it: the command of 0.3 ms, the margin, the block,
-    // the wait for the next block, all together well below half a turn.
+    // Without eager writing: command, 4.5 ms of seek, 2 ms of rotation. With it: the command of 0.3 ms, the margin, the
+    // block, and the wait for the next block, in total well below half a turn.
     assert!(plain > 5.5, "{plain} ms");
     assert!(eager < 0.8, "{eager} ms");
     assert_eq!(counter(device.as_ref(), "written-runs"), 500);
@@ -75,7 +75,7 @@ fn what_was_written_together_is_read_together() {
     let apart = complete(device.as_mut(), Request::new(1_000, Op::Read, 7_919 % 1_000 * 4_000, 8));
     assert!(apart < Nanos::from_millis(12), "{apart}");
     assert_eq!(counter(device.as_ref(), "disk-in-use"), 256);
-    // Written again, they still take no more than they need.
+    // After they are written again, they need no more space.
     for id in 0..256 {
         complete(device.as_mut(), Request::new(id, Op::Write, id * 7_919 % 1_000 * 4_000, 8));
     }
@@ -114,7 +114,7 @@ fn an_almost_full_disk_still_takes_writes() {
     complete(device.as_mut(), Request::new(1, Op::Write, 0, 2_048));
     assert!(counter(device.as_ref(), "written-runs") - runs > 10);
     assert_eq!(counter(device.as_ref(), "disk-in-use"), blocks);
-    // And reads find all of it.
+    // Reads find all data.
     complete(device.as_mut(), Request::new(2, Op::Read, 0, 3_072 * 8));
 }
 
@@ -130,7 +130,8 @@ fn an_idle_disk_is_found_where_it_is() {
         let later = device.now() + Nanos::from_nanos(stream.below(20_000_000));
         advance(device.as_mut(), later, &mut Vec::new());
     }
-    // Where the heads are after a gap is known to the margin: a chosen place is hardly ever missed, which costs a turn.
+    // The margin covers the uncertainty of the heads' position after a gap: a chosen place is hardly ever missed, which
+    // would cost a turn.
     assert!(missed <= 8 && total < Nanos::from_millis(400), "{missed} of 400 missed, {total}");
 }
 

@@ -1,11 +1,11 @@
-//! The order in which a host's queue gives its requests to the device.
+//! The order in which a host's queue submits its requests to the device.
 
 use std::cmp::Reverse;
 use std::ops::Bound;
 
 use chronodisk_sim::Nanos;
 
-/// The rule, with its parameters.
+/// The scheduler, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheduler {
     /// In order of arrival.
@@ -16,24 +16,24 @@ pub(crate) enum Scheduler {
     /// Linux's deadline scheduler (`block/deadline-iosched.c`): batches of one direction in order of addresses, reads
     /// before writes, and the oldest first once it has waited too long.
     Deadline {
-        /// When a read has waited too long.
+        /// Age at which a read has waited too long.
         read_expire: Nanos,
-        /// When a write has.
+        /// Age at which a write has waited too long.
         write_expire: Nanos,
         /// Most requests of a batch.
         fifo_batch: u32,
-        /// How many times reads may go before writes that wait.
+        /// Number of times that reads may go before waiting writes.
         writes_starved: u32,
     },
-    /// In the manner of Linux's complete fair queueing (`block/cfq-iosched.c`): the reads of one issuer after the other
-    /// and the writes of all together have slices of time in turn; within one, C-LOOK. A reader that has nothing more
-    /// keeps its slice for a while, since its next request is likely to be near.
+    /// Like Linux's complete fair queueing (`block/cfq-iosched.c`): each reader, and all writers together, get time
+    /// slices in turn; within a slice, C-LOOK. A reader without further requests keeps its slice for a while, since its
+    /// next request is likely to be near.
     Cfq {
         /// Length of a reader's slice.
         slice_sync: Nanos,
         /// Length of the writers' slice.
         slice_async: Nanos,
-        /// How long a reader that has nothing more is waited for.
+        /// Time for which a reader without requests keeps its slice.
         slice_idle: Nanos,
     },
 }
@@ -45,13 +45,13 @@ pub(crate) struct Item {
     pub(crate) lba: u64,
     /// Order of arrival.
     pub(crate) sequence: u64,
-    /// Its number in the queue.
+    /// Number of the request in the queue.
     pub(crate) entry: u32,
-    /// Whether it is anything but a read.
+    /// Whether it is not a read.
     pub(crate) writes: bool,
-    /// Its issuer.
+    /// Issuer of the request.
     pub(crate) issuer: u32,
-    /// When it got into the queue.
+    /// Instant at which it entered the queue.
     pub(crate) since: Nanos,
 }
 
@@ -139,7 +139,7 @@ impl Elevator {
         self.slice = self.slice.filter(|slice| slice.idle_until.is_none_or(|until| until > now));
     }
 
-    /// Takes the request that is to be dispatched at `now`; none while an idle slice lasts.
+    /// Takes the request to be dispatched at `now`; none during an idle slice.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Item> {
         let index = match self.scheduler {
             Scheduler::Noop => oldest(&self.items, |_| true),
@@ -160,12 +160,13 @@ impl Elevator {
         }
     }
 
-    /// The first one upwards from the last dispatched, else the lowest.
+    /// The first one above the last dispatched address, otherwise the lowest.
     fn upwards(&self, wanted: impl Fn(&Item) -> bool) -> Option<usize> {
         self.after_last(&wanted).or_else(|| self.items.iter().position(&wanted))
     }
 
-    /// The oldest one if it has waited too long: a stream that goes on upwards would hold up all below it for ever.
+    /// The oldest one if it has waited too long: otherwise a stream of ascending addresses could delay lower ones for
+    /// ever.
     fn aged(&self, now: Nanos) -> Option<usize> {
         let first = oldest(&self.items, |_| true)?;
         (now.saturating_sub(self.items[first].since) > C_LOOK_AGE_BOUND).then_some(first)

@@ -9,16 +9,16 @@ use std::collections::VecDeque;
 
 use chronodisk_sim::Nanos;
 
-/// How many places there are.
+/// Numbers of places in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Places for everybody.
+    /// Places for all processes.
     pub(crate) limit: u32,
     /// Places for issuers with the privilege to batch.
     pub(crate) limit_batching: u32,
     /// Requests of a batch.
     pub(crate) batch_requests: u32,
-    /// How long the privilege lasts once some of the batch is used.
+    /// Duration of the privilege after the first use of the batch.
     pub(crate) batch_time: Nanos,
 }
 
@@ -39,7 +39,7 @@ struct Batcher {
     until: Nanos,
 }
 
-/// A process that waits, with the numbers of its first and last request; those between are the owner's chain.
+/// A waiting process, with the numbers of its first and last request. The owner links the requests between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) issuer: u32,

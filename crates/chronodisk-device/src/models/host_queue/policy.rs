@@ -10,10 +10,10 @@ use super::line::{Limits, Line, Process};
 use crate::Probe;
 use crate::composite::{Context, Policy, Slab};
 
-/// Which requests are put together.
+/// Requests that are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// None.
+    /// No requests.
     Off,
     /// Requests that continue a waiting one.
     Back,
@@ -28,7 +28,7 @@ pub(crate) enum UnplugAt {
     Reads,
     /// Every request: its issuer waits for it, as with direct I/O.
     All,
-    /// Nothing.
+    /// Not at all.
     Never,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Parameters {
     pub(crate) merge: Merge,
     /// Longest request that the device gets.
     pub(crate) longest_sectors: u32,
-    /// How long a queue that was empty waits for more; zero if it does not.
+    /// Time for which an empty queue waits for more requests; zero for none.
     pub(crate) plug_delay: Nanos,
-    /// As many requests start a plugged queue.
+    /// Number of requests that starts a plugged queue.
     pub(crate) unplug_threshold: u32,
     pub(crate) unplug_at: UnplugAt,
     /// Requests in the device at once.
@@ -75,7 +75,7 @@ struct Parent {
     status: Status,
 }
 
-/// A part of it, no longer than the device may get.
+/// A piece of a request, at most as long as the device's largest request.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     parent: u32,
@@ -90,7 +90,7 @@ struct Entry {
     request: Request,
     first: u32,
     last: u32,
-    /// Whether it has a place.
+    /// Whether it occupies a place.
     placed: bool,
 }
 
@@ -175,7 +175,7 @@ impl HostQueue {
         self.plugged_until = None;
     }
 
-    /// Joins a piece with a request that waits, if one goes with it, and that one with its new neighbour.
+    /// Merges a piece with an adjacent waiting request, if there is one, and that request with its new neighbour.
     fn merge(&mut self, piece: u32, now: Nanos) -> bool {
         let request = self.pieces.get(piece).request;
         let Some((index, back)) = self.partner(&request, None) else { return false };
@@ -198,7 +198,7 @@ impl HostQueue {
         true
     }
 
-    /// Joins a request that has grown with the one that it has met.
+    /// Merges a request that has grown with the request that it touches.
     fn coalesce(&mut self, entry: u32, now: Nanos) {
         let grown = self.entries.get(entry).request;
         let Some((index, back)) = self.partner(&grown, Some(entry)) else { return };
@@ -217,7 +217,7 @@ impl HostQueue {
         self.free_place(direction(taken.request.op), now);
     }
 
-    /// The request that waits and goes with `request`: its place and whether `request` continues it.
+    /// The waiting request adjacent to `request`: its place and whether `request` continues it.
     fn partner(&self, request: &Request, not: Option<u32>) -> Option<(usize, bool)> {
         let parameters = &self.parameters;
         if parameters.merge == Merge::Off || !mergeable(request) {
@@ -243,7 +243,7 @@ impl HostQueue {
         (0..items.len()).find(|index| other(*index).lba == request.end() && goes(index)).map(|index| (index, false))
     }
 
-    /// A place is free: the issuer that has waited longest continues, as far as it may.
+    /// Handles a free place: the issuer that has waited longest continues, as far as it may.
     fn free_place(&mut self, direction: usize, now: Nanos) {
         let Some(process) = self.lines[direction].free_place(now) else { return };
         let mut next = Some(process.first);
@@ -344,7 +344,7 @@ impl Policy for HostQueue {
     }
 }
 
-/// Reads are 0, everything else is 1.
+/// Index of a direction: 0 for reads, 1 for all other operations.
 fn direction(op: Op) -> usize {
     usize::from(op != Op::Read)
 }

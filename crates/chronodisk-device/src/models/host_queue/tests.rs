@@ -39,7 +39,7 @@ fn contract_of_a_short_queue() {
     );
 }
 
-/// Runs until nothing is outstanding; the identities in order of completion.
+/// Runs until no request is outstanding; returns the ids in order of completion.
 fn drain(device: &mut dyn DeviceModel) -> Vec<(u64, Nanos)> {
     let mut completed = Vec::new();
     while device.outstanding() > 0 {
@@ -105,11 +105,11 @@ fn the_queue_is_bounded_and_who_waited_may_batch() {
     let keys =
         "member = \"constant-1ms\"\nmerge = \"none\"\nqueue-limit = 8\nqueue-limit-batching = 12\nbatch-requests = 4";
     let mut device = queue(keys);
-    // One process fills the queue: with the last place it gets the privilege to batch, four requests of it.
+    // A process fills the queue. With the last place it gets the privilege to batch four further requests.
     (0..20).for_each(|id| device.submit(by(1, Request::new(id, Op::Read, id * 100, 8))));
     assert_eq!(counter(device.as_ref(), "host-queue-most-places-used"), 11);
     assert_eq!(counter(device.as_ref(), "host-queue-waits"), 9);
-    // Another one waits behind it.
+    // Another process waits behind it.
     device.submit(by(2, Request::new(20, Op::Read, 0, 8)));
     assert_eq!(counter(device.as_ref(), "host-queue-waits"), 10);
     // Writes have places of their own.
@@ -157,7 +157,7 @@ fn elevators_order_as_they_are_named() {
     assert_eq!(order("elevator = \"deadline\"\nfifo-batch = 1", &crossed), [0, 2, 1]);
     let expired = "elevator = \"deadline\"\nread-expire = \"1 ms\"\nfifo-batch = 1";
     assert_eq!(order(expired, &crossed), [0, 1, 2], "the oldest first once they have waited too long");
-    // One reader after the other, the writers last.
+    // One reader after the other, then the writers.
     let two = [by(1, read(0, 60_000)), by(2, read(1, 61_000)), write(2, 62_000), by(1, read(3, 70_000))];
     let cfq = order("elevator = \"cfq\"\nslice-idle = \"0 ms\"", &two);
     assert_eq!(cfq, [0, 3, 1, 2]);
@@ -168,7 +168,7 @@ fn cfq_waits_for_a_reader() {
     let mut device = queue("member = \"constant-1ms\"\nelevator = \"cfq\"\nmerge = \"none\"");
     device.submit(by(1, Request::new(0, Op::Read, 0, 8)));
     device.submit(by(2, Request::new(1, Op::Read, 100_000, 8)));
-    // The first reader keeps its slice 8 ms after its read; nothing comes, and the other one is served.
+    // The first reader keeps its slice for 8 ms after its read. No further read comes, so the other reader is served.
     assert_eq!(drain(device.as_mut()), [(0, MILLIS(1)), (1, MILLIS(10))]);
 }
 

@@ -21,14 +21,14 @@ pub(super) struct Bucket {
     burst: Option<Pace>,
 }
 
-/// One rate.
+/// The bucket of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     /// Tokens per second; at least one.
     rate: u64,
-    /// How long before `full` a request may pass, in parts of a nanosecond.
+    /// Time before `full` at which a request may pass, in parts of a nanosecond.
     tolerance: u128,
-    /// When the bucket is full again, in parts of a nanosecond.
+    /// Instant at which the bucket is full again, in parts of a nanosecond.
     full: u128,
 }
 
@@ -71,7 +71,7 @@ impl Pace {
     }
 }
 
-/// The time in which so many tokens come, in parts of a nanosecond.
+/// The time in which this number of tokens is gained, in parts of a nanosecond.
 fn time_of(tokens: u64, rate: u64) -> u128 {
     // Below 2^64 · 2^30 · 2^20 = 2^114.
     ((u128::from(tokens) * 1_000_000_000) << PARTS) / u128::from(rate)
@@ -81,7 +81,7 @@ fn time_of(tokens: u64, rate: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// Requests that pass within a time, if there is always one that waits.
+    /// Number of requests that pass within a time, if a request is always waiting.
     fn passed(bucket: &mut Bucket, begin: Nanos, time: Nanos, tokens: u64) -> u64 {
         let (mut count, mut now) = (0, begin);
         loop {

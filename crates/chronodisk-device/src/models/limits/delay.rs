@@ -58,7 +58,7 @@ const NAMES: &[(&str, Name)] = &[
 ];
 
 impl Delay {
-    /// The delay in the table under `key`, if it is there.
+    /// The delay in the table `key`; `None` if it is absent.
     pub(super) fn parse(fields: &mut Fields<'_>, key: &'static str) -> Result<Option<Self>, ProfileError> {
         let Some(mut table) = fields.optional_table(key)? else { return Ok(None) };
         let delay = match table.choice("distribution", NAMES)? {

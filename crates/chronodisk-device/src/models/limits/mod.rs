@@ -50,7 +50,7 @@ pub(crate) const TABLE: &str = "limits";
 /// The parameters of a limiter.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Limits {
-    /// Of reads, of writes, and of both together.
+    /// Buckets for reads, for writes, and for both together.
     buckets: Vec<(Scope, Unit, Bucket)>,
     /// A longer request counts as several.
     request_bytes: Option<u64>,
@@ -74,7 +74,7 @@ enum Unit {
     Bytes,
 }
 
-/// The keys of a limit: sustained rate, rate while there are credits, credits.
+/// The keys of a limit: sustained rate, burst rate, credits.
 type Keys = [&'static str; 3];
 
 const IOPS: [(Scope, Keys); 3] = [
@@ -92,7 +92,7 @@ const BANDWIDTHS: [(Scope, Keys); 3] = [
 /// Least bandwidth, in bytes per second; a request of 2 TiB still completes within the range of the clock.
 const LEAST_BANDWIDTH: Rate = Rate(1_000);
 
-/// The device within the limits of its profile, if it has any.
+/// The device within the limits of its profile, if there are any.
 pub(crate) fn within(fields: &mut Fields<'_>, device: Blueprint) -> Result<Blueprint, ProfileError> {
     let Some(mut table) = fields.optional_table(TABLE)? else { return Ok(device) };
     let limits = parse(&mut table)?;
@@ -145,7 +145,7 @@ fn optional<Q: Quantity>(table: &mut Fields<'_>, key: &'static str, least: Q) ->
 }
 
 impl Limits {
-    /// Adds the limit of these keys, if it is given.
+    /// Adds the limit with these keys, if it is present.
     fn add(
         &mut self,
         table: &Fields<'_>,

@@ -30,7 +30,7 @@ pub(super) struct Limiter {
     delay: Nanos,
 }
 
-/// A request that no limit has let pass.
+/// A request that waits for limits.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     request: Request,
@@ -54,7 +54,7 @@ impl Limiter {
         }
     }
 
-    /// The instant from which on the first request of a queue may pass; [`Nanos::MAX`] for an empty queue.
+    /// The instant at which the first request of a queue may pass; [`Nanos::MAX`] for an empty queue.
     fn opens_at(&self, queue: usize) -> Nanos {
         if self.queues[queue].is_empty() {
             return Nanos::MAX;

@@ -39,7 +39,7 @@ fn a_limited_zoned_device_keeps_the_contract() {
     });
 }
 
-/// Requests that complete within a minute, with so many outstanding.
+/// Number of requests that complete within a minute at this depth.
 fn in_a_minute(device: &mut dyn DeviceModel, depth: u64, request: impl Fn(u64) -> Request) -> u64 {
     let (mut submitted, mut completed) = (0, Vec::new());
     while submitted < depth {

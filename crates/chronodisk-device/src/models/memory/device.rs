@@ -9,7 +9,7 @@ use super::Parameters;
 use crate::composite::Slab;
 use crate::{DeviceInfo, DeviceModel, Probe};
 
-/// A request has at most about so many pieces.
+/// Approximate limit of the pieces of a request.
 const MAX_PIECES: u64 = 1_024;
 
 /// The device.
@@ -38,15 +38,15 @@ pub(super) struct Memory {
 /// Next event of a request, or of one of its pieces.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The controller is done with it.
+    /// The controller has finished its work on the request.
     TakenUp(u32),
     /// The piece has crossed the link from the host.
     Received(u32, Piece),
     /// The unit has read or written the piece.
     Accessed(u32, Piece),
-    /// The unit has written a piece of a request that completed when the piece came into the buffer.
+    /// The unit has written a piece of a request that completed when the piece entered the buffer.
     Drained(Piece),
-    /// The last of it is done.
+    /// The last part of the request is done.
     Complete(u32),
 }
 
@@ -55,7 +55,7 @@ enum Event {
 pub(super) struct Piece {
     pub(super) unit: u32,
     pub(super) bytes: u64,
-    /// How many accesses of the unit it takes: one, unless the request is very long.
+    /// Number of accesses by the unit: one, unless the request is very long.
     pub(super) accesses: u64,
 }
 
@@ -105,7 +105,8 @@ impl Memory {
         }
     }
 
-    /// A read goes to its units, a write's data come from the host, anything else is done.
+    /// Continues after the controller: a read goes to its units, a write's data come from the host, other requests
+    /// complete.
     fn taken_up(&mut self, number: u32) {
         let request = *self.requests.get(number);
         if !request.op.moves_data() || request.bytes == 0 {
@@ -131,7 +132,7 @@ impl Memory {
         self.requests.get_mut(number).remaining = count;
     }
 
-    /// Reserves the piece's unit and returns when it is done.
+    /// Reserves the piece's unit. Returns the instant at which it is done.
     fn access(&mut self, op: Op, piece: Piece) -> Nanos {
         let (direction, times) = match op {
             Op::Read => (&self.parameters.read, &mut self.read_times),
@@ -140,7 +141,7 @@ impl Memory {
         let mut nanos = direction.latency.as_nanos().saturating_mul(piece.accesses);
         let variation = direction.variation.as_nanos();
         if variation > 0 {
-            // One draw for the whole piece: the variations of a long one would cancel out.
+            // One random draw for the whole piece: the variations of many accesses would cancel out.
             nanos = nanos - variation + times.below(2 * variation + 1);
         }
         let time = Nanos::from_nanos(nanos).saturating_add(direction.bandwidth.time_for(piece.bytes));
@@ -164,7 +165,7 @@ impl Memory {
         }
     }
 
-    /// Whether the piece can come into the buffer; one that is larger than all of it needs it empty.
+    /// Whether the piece fits into the buffer. A piece larger than the buffer needs it to be empty.
     fn has_room(&self, piece: Piece) -> bool {
         let size = self.parameters.buffer_bytes.unwrap_or(0);
         self.buffered_bytes == 0 || self.buffered_bytes + piece.bytes <= size
@@ -225,7 +226,7 @@ impl Memory {
         }
     }
 
-    /// Pieces are done in the order in which this is called, so that the last one to be done completes the request.
+    /// Notes the end of a piece. Calls are in the order of the ends, so the last one completes the request.
     fn piece_done(&mut self, number: u32, at: Nanos) {
         let request = self.requests.get_mut(number);
         request.remaining -= 1;
@@ -240,7 +241,7 @@ pub(super) fn pieces(parameters: &Parameters, first_byte: u64, bytes: u64) -> im
     let (interleave, units) = (parameters.interleave_bytes, u64::from(parameters.units));
     let end = first_byte + bytes;
     let first = first_byte / interleave;
-    // So many interleaved pieces in one; the last may have fewer.
+    // Number of interleaved pieces that are combined; the last group may have fewer.
     let group = (end.div_ceil(interleave) - first).div_ceil(MAX_PIECES);
     let groups = (end.div_ceil(interleave) - first).div_ceil(group);
     (0..groups).map(move |index| {

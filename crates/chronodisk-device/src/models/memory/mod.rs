@@ -44,11 +44,11 @@ struct Direction {
     overhead: Nanos,
     /// From the beginning of a unit's access to its first byte.
     latency: Nanos,
-    /// An access takes up to so much more or less.
+    /// Largest deviation of an access's latency.
     variation: Nanos,
-    /// At which a unit moves an access's bytes.
+    /// Rate at which a unit moves an access's bytes.
     bandwidth: Rate,
-    /// At which the link moves data.
+    /// Rate at which the link moves data.
     link: Rate,
 }
 
@@ -64,7 +64,7 @@ struct Parameters {
     buffer_bytes: Option<u64>,
 }
 
-/// Kind `memory`; the keys are those of [`Parameters`] and [`Direction`], prefixed by the direction.
+/// Parses kind `memory`. The keys are those of [`Parameters`] and [`Direction`], prefixed by the direction.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
     let Bytes(interleave_bytes) = fields.positive("interleave")?;
     if !interleave_bytes.is_multiple_of(SECTOR_BYTES) {

@@ -56,7 +56,7 @@ fn without_load_a_request_passes_each_station_once() {
 fn a_completion_is_bounded_by_the_stations_ahead() {
     let mut device = device("");
     device.submit(Request::new(1, Op::Read, 0, 8));
-    // All but the unit's rate.
+    // The bound includes all times but the unit's rate.
     assert_eq!(device.completion_bound(), Some(nanos(1_000 + 2_000 + 2_048)));
     device.submit(Request::new(2, Op::Flush, 0, 0));
     assert_eq!(device.completion_bound(), Some(nanos(1_000)));
@@ -106,7 +106,7 @@ fn the_controller_takes_up_one_request_per_interval() {
 #[test]
 fn a_write_buffer_hides_the_medium_until_it_is_full() {
     let mut device = device("write-buffer = \"8 KiB\"\n");
-    // Two pieces for one unit fit; the third waits until the unit has written the first one.
+    // Two pieces for one unit fit into the buffer; the third waits until the unit has written the first one.
     for id in 0..3 {
         device.submit(Request::new(id, Op::Write, 32 * id, 8));
     }
@@ -121,7 +121,7 @@ fn a_write_buffer_hides_the_medium_until_it_is_full() {
 #[test]
 fn a_request_larger_than_the_buffer_passes_through_it() {
     let mut device = device("write-buffer = \"4 KiB\"\n");
-    // One piece at a time: 1.5 µs and the first transfer, then three units' writes, each after the one before.
+    // One piece at a time: 1.5 µs and the first transfer, then three consecutive writes of units.
     assert_eq!(complete(device.as_mut(), Request::new(1, Op::Write, 0, 32)), nanos(1_500 + 2_048 + 3 * 18_192));
 }
 

@@ -21,7 +21,7 @@ impl Buffer {
         Buffer { segments: Vec::with_capacity(most), most, blocks }
     }
 
-    /// Whether one segment has all of these blocks; it counts as used.
+    /// Whether one segment holds all of these blocks; if so, it becomes the most recently used.
     pub(super) fn holds(&mut self, begin: u64, end: u64) -> bool {
         let found = self.segments.iter().rposition(|range| range.begin <= begin && end <= range.end);
         if let Some(index) = found {
@@ -30,7 +30,7 @@ impl Buffer {
         found.is_some()
     }
 
-    /// Takes blocks that have just been read or written: at the end of the segment that they continue, else in another.
+    /// Inserts blocks that were just read or written: into the segment that they continue, otherwise into another one.
     pub(super) fn insert(&mut self, begin: u64, end: u64) {
         if self.most == 0 {
             return;

@@ -34,19 +34,19 @@ pub(super) struct Parts {
     pub(super) buffer_segment_blocks: u64,
 }
 
-/// Where an idle sled is found.
+/// Position model of an idle sled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleSweep {
-    /// It sweeps from end to end at the speed of access and turns round there.
+    /// The sled sweeps from end to end at the access speed and turns at both ends.
     EndToEnd {
         /// The time to pass one bit.
         bit: Femtos,
         /// The time to turn round at an end.
         turn: Femtos,
     },
-    /// It passes the whole travel in `period`: the reference simulator's formula, see the module.
+    /// The sled crosses the whole travel in `period`: the reference simulator's formula, see the module.
     Scattered {
-        /// The time in which the travel is passed, in femtoseconds times [`PERIOD_SCALE`].
+        /// Duration of crossing the travel, in femtoseconds times [`PERIOD_SCALE`].
         period: u128,
         /// Length of a bit in nm.
         bit_nm: i64,
@@ -70,7 +70,7 @@ pub(super) struct Mems {
     arriving: VecDeque<(Femtos, u32)>,
     sleds: Vec<Sled>,
     bus: Bus,
-    /// Completions whose inner instant is known.
+    /// Completions with a known inner instant.
     done: BinaryHeap<Reverse<(Femtos, u64, RequestId, Status)>>,
     next_done: u64,
     outstanding: u32,
@@ -89,7 +89,7 @@ struct Job {
     medium: u64,
     /// The first block that has not yet crossed the bus.
     bus: u64,
-    /// It has or waits for the bus.
+    /// Whether the request occupies the bus or waits for it.
     on_bus: bool,
 }
 
@@ -118,28 +118,28 @@ enum State {
     Starting {
         until: Femtos,
     },
-    /// On its way to a row of a write whose data may not have come.
+    /// Moving to a row of a write whose data may not have arrived.
     Seeking {
         until: Femtos,
         blocks: u32,
     },
-    /// Passing the servo burst for nothing, because the data to write have not come.
+    /// Passing the servo burst without a write, because the data have not arrived.
     Passing {
         until: Femtos,
     },
-    /// On its way to a row and over it.
+    /// Moving to a row and over it.
     Accessing {
         until: Femtos,
         blocks: u32,
     },
 }
 
-/// The bus that all sleds share, in order of asking.
+/// The bus shared by all sleds, in order of the requests for it.
 #[derive(Clone, Debug, Default)]
 struct Bus {
     user: Option<Transfer>,
     waiting: VecDeque<u32>,
-    /// Reads that have or wait for the bus and need nothing else.
+    /// Number of reads that need only the bus.
     finishing: u32,
 }
 
@@ -183,7 +183,7 @@ impl Mems {
         }
     }
 
-    /// The next internal event; those at one instant in the order of [`Event`]'s variants.
+    /// The next internal event; events of one instant are in the order of [`Event`]'s variants.
     fn next(&self) -> Option<(Femtos, Event)> {
         let mut first: Option<(Femtos, Event)> = self.arriving.front().map(|&(at, _)| (at, Event::Arrival));
         let mut consider = |at: Femtos, event: Event| {
@@ -306,7 +306,7 @@ impl Mems {
         let (servo_bits, sector_bits) = (parts.geometry.servo_bits, parts.geometry.sector_bits);
         if self.bus.arrived(job, number, at, parts.bus_block) <= job.medium {
             self.statistics.vain_passes += 1;
-            // Without servo bursts the sled passes the row, so that idle sweeping takes time.
+            // Without servo bursts the sled passes the row instead, so that idle sweeping takes time.
             let (bits, time) = if servo_bits == 0 { (sector_bits, parts.row) } else { (servo_bits, parts.servo) };
             sled.position.y += direction * bits;
             sled.state = State::Passing { until: at + time };
@@ -358,7 +358,7 @@ impl Mems {
         }
     }
 
-    /// Blocks that can cross now: all of a write, of a read those that have been read.
+    /// Blocks that can cross now: all blocks of a write, or the blocks of a read that have been read.
     fn transfer(&mut self, number: u32, at: Femtos) {
         let job = &self.jobs.slots[number as usize];
         let to = if job.op == Op::Read { job.medium } else { job.end };
@@ -434,7 +434,7 @@ impl DeviceModel for Mems {
         self.arriving.push_back((at + self.parts.overhead, number));
     }
 
-    /// Rows and transfers that complete nothing are inner matters: the next event is a bound on the next completion.
+    /// Rows and transfers without a completion are internal: the next event bounds the next completion.
     fn next_event(&self) -> Option<Nanos> {
         let arrival = self.arriving.front().map(|&(at, _)| at);
         let bus = self.bus.user.as_ref().filter(|_| self.bus.finishing > 0).map(|transfer| transfer.until);
@@ -473,12 +473,12 @@ impl DeviceModel for Mems {
 }
 
 impl Parts {
-    /// Where a sled that went idle at `from` is after `idle`.
+    /// Position of a sled that has been idle for `idle` since it was at `from`.
     fn swept(&self, from: Position, idle: Femtos) -> Position {
         let half = self.travel_bits / 2;
         match self.idle_sweep {
             IdleSweep::EndToEnd { bit, turn } => {
-                // A round goes there and back with a turn at either end; it is entered where the sled is.
+                // A round goes there and back with a turn at either end. It begins at the sled's position.
                 let stroke = bit * self.travel_bits as Femtos + turn;
                 let passed = if from.up { from.y + half } else { half - from.y };
                 let place = (idle + bit * passed.max(0) as Femtos) % (2 * stroke);
@@ -511,7 +511,7 @@ impl Sled {
 }
 
 impl Bus {
-    /// The first block of a job whose data are not in the device at `at`, which may lie ahead if the transfer has
+    /// The first block of a job whose data have not arrived at `at`, which may be in the future if the transfer has
     /// begun.
     fn arrived(&self, job: &Job, number: u32, at: Femtos, block: Femtos) -> u64 {
         if job.op != Op::Write {

@@ -94,7 +94,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
 /// State per sled, in bytes.
 const SLED_BYTES: u64 = 512;
 
-/// More than any device has; each is looked at for each read.
+/// More segments than any device has; each read searches all of them.
 const MOST_SEGMENTS: u32 = 1_024;
 
 fn nanos(time: Nanos) -> Femtos {
@@ -216,7 +216,7 @@ impl Motion {
         IdleSweep::Scattered { period, bit_nm: medium.bit as i64, travel_nm: medium.travel_y as i64 }
     }
 
-    /// The time to pass so many bits at the speed of access, to the nearest femtosecond.
+    /// Time to pass this number of bits at the access speed, to the nearest femtosecond.
     fn pass(&self, bits: i32) -> Femtos {
         let rate = Femtos::from(self.tip_rate);
         (bits as Femtos * 1_000_000_000_000_000 + rate / 2) / rate

@@ -34,7 +34,7 @@ pub(super) struct Axis {
     pub(super) stiffness: f64,
 }
 
-/// All that a seek depends on.
+/// Parameters of a seek.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
     pub(super) x: Axis,
@@ -50,7 +50,7 @@ pub(super) struct Mechanics {
     pub(super) servo_bits: i32,
 }
 
-/// Where a sled is and which way it moves.
+/// Position of a sled and direction of its movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) x: i32,
@@ -65,7 +65,7 @@ pub(super) struct Seek {
     pub(super) time_x: Femtos,
     pub(super) time_y: Femtos,
     pub(super) turns: u32,
-    /// At the beginning of the servo burst.
+    /// Position at the beginning of the servo burst.
     pub(super) arrival: Position,
 }
 
@@ -94,7 +94,7 @@ impl Mechanics {
     /// The time of the movement in Y in seconds, and how often the sled turns.
     fn along_y(&self, from: Position, to: Position) -> (f64, u32) {
         let above = to.y > from.y;
-        // A sled turns where it is if it moves away from the target, and at the target if it gets there backwards.
+        // A sled turns at its position if it moves away from the target, and at the target if it arrives backwards.
         let (turn_here, turn_there) = (from.up != above, to.up != above);
         let mut time = self.y.travel(self.nm(from.y), self.nm(to.y), self.speed);
         if turn_here {
@@ -127,7 +127,7 @@ pub(super) fn femtos(seconds: f64) -> Femtos {
 const CHUNKS: usize = 8;
 const CHUNKS_F: f64 = CHUNKS as f64;
 
-/// By which share of the distance the switch point moves after each try: 5 % − 1/(100·(9 − try)).
+/// Share of the distance by which the switch point moves after each try: 5 % − 1/(100·(9 − try)).
 const SHIFTS: [f64; 8] = [
     0.05 - 1.0 / 800.0,
     0.05 - 1.0 / 700.0,
@@ -242,7 +242,7 @@ impl Axis {
         }
     }
 
-    /// In a chunk over the middle the springs are taken to help if the lower half is the larger.
+    /// In a chunk across the middle, the springs count as helping if the lower half is the larger one.
     fn over_middle(&self, low: f64, high: f64) -> f64 {
         let mean = self.stiffness * (high - low) / 2.0;
         if -low > high { self.acceleration + mean } else { self.acceleration - mean }

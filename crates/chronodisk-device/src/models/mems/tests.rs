@@ -65,7 +65,7 @@ fn without_load_a_read_costs_the_longer_seek_and_its_rows() {
     // 25 µm in X: t = 2·√(d/a) = 316.2 µs, longer than the movement in Y.
     let mut sled = plain(&[]);
     about(complete(sled.as_mut(), read(3, middle + 250 * 600, 1)), 316_228 + 10_000);
-    // The same with settling: 1/(2π·1 kHz) = 159.155 µs a time constant.
+    // The seek with settling: 1/(2π·1 kHz) = 159.155 µs per time constant.
     let mut sled = plain(&[("settling = \"0 time constants\"", "settling = \"2 time constants\"")]);
     about(complete(sled.as_mut(), read(4, middle + 250 * 600, 1)), 316_228 + 318_310 + 10_000);
 }
@@ -78,9 +78,9 @@ fn springs_brake_what_moves_outwards() {
         complete(sled.as_mut(), read(1, middle + 400 * 600, 1))
     };
     let (without, with) = (outwards("springs = \"0 %\""), outwards("springs = \"75 %\""));
-    // They slow the start and help the stop, which takes the longer part of the way without them.
-    // The exact solution of x'' = ±a − k·x: the energies meet at s = d/2 + k·d²/(4a), phases by arc cosines. The
-    // eight tries of the model come within 2 % of it.
+    // Springs slow the start and help the stop, which takes the longer part of the way without them. The exact solution
+    // of x'' = ±a − k·x: the energies meet at s = d/2 + k·d²/(4a), with phases by arc cosines. The eight tries of the
+    // model come within 2 % of it.
     let (a, d) = (1_000.0_f64, 40e-6_f64);
     let k = 0.75 * a / 50e-6;
     let switch = d / 2.0 + k * d * d / (4.0 * a);
@@ -140,7 +140,8 @@ fn an_idle_sled_sweeps_from_end_to_end() {
     let middle = 500 * 600 + 300;
     let mut sled = plain(&[]);
     complete(sled.as_mut(), read(1, middle, 1));
-    // It needs 500 − 10 µs to the end, a turn, and is back at the row's end after the whole stroke and another turn.
+    // The sled needs 500 − 10 µs to the end and a turn. After the whole stroke and another turn it is back at the row's
+    // end.
     let round = Nanos::from_micros(2 * 1_000 + 2 * 200 - 10);
     let mut none = Vec::new();
     let later = sled.now() + round;

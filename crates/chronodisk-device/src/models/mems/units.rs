@@ -29,7 +29,7 @@ macro_rules! quantity {
     };
 }
 
-/// `count` of `1/scale`, a power of ten, with its unit.
+/// Formats `count` times `1/scale`, a power of ten, with its unit.
 fn decimal(count: u64, scale: u64, unit: &str) -> String {
     let digits = (count % scale + scale).to_string();
     let decimals = digits[1..].trim_end_matches('0');

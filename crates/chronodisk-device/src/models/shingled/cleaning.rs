@@ -1,4 +1,4 @@
-//! One band's way from the cache to its place, a request to the disk after the other.
+//! Moves a band from the cache to its place, one disk request after the other.
 
 use super::Layout;
 use super::log::Log;
@@ -6,7 +6,7 @@ use super::log::Log;
 /// A band that is being cleaned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cleaning {
-    /// Its first address.
+    /// First address of the band.
     first: u64,
     /// Data appended from here on stay in the cache.
     head: u64,
@@ -17,7 +17,7 @@ pub(super) struct Cleaning {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Reading the band where it is.
+    /// Reads the band at its place.
     ReadBand,
     /// Reading the band's blocks in the cache.
     ReadCache,
@@ -37,13 +37,13 @@ pub(super) struct Step {
 }
 
 impl Cleaning {
-    /// Of the band with this address; what `log` has of it now will go to its place.
+    /// Begins to clean the band with this address, including the data that `log` has of it now.
     pub(super) fn new(layout: &Layout, log: &Log, block: u64) -> Self {
         let first = block / layout.band_blocks * layout.band_blocks;
         Cleaning { first, head: log.head(), stage: Stage::ReadBand, next: 0 }
     }
 
-    /// The next request to the disk, or `None` when the band is at its place; the log has forgotten it then.
+    /// The next request to the disk. `None` when the band is at its place; its data are then removed from the log.
     pub(super) fn step(&mut self, layout: &Layout, log: &mut Log) -> Option<Step> {
         loop {
             let left = layout.band_blocks - self.next;

@@ -1,7 +1,7 @@
-//! The persistent cache: a log of extents, and which block is where in it.
+//! The persistent cache: a log of extents, with a map of its blocks.
 //!
-//! Positions count blocks that were ever appended; position p is at block p modulo the log's size. The log's tail is
-//! the position behind which everything is in use or newer.
+//! Positions count all blocks ever appended; position p is at block p modulo the log's size. At the log's tail begins
+//! the oldest data in use.
 
 use super::Layout;
 use crate::cow_table::CowTable;
@@ -18,9 +18,9 @@ struct Extent {
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     layout: Layout,
-    /// By address: the block of the log plus one, or zero if the address is in its band.
+    /// By address: the block of the log plus one; zero if the address is in its band.
     map: CowTable<u32>,
-    /// By number, modulo the number of entries.
+    /// Extents by number, modulo the number of entries.
     extents: CowTable<Extent>,
     first_extent: u64,
     next_extent: u64,
@@ -50,7 +50,7 @@ impl Log {
             .saturating_add(CowTable::<Extent>::bytes_max(layout.entries))
     }
 
-    /// Whether the log holds nothing that is in use.
+    /// Whether the log holds no data in use.
     pub(super) fn is_clean(&self) -> bool {
         self.live == 0
     }
@@ -65,7 +65,7 @@ impl Log {
         self.head
     }
 
-    /// Whether an extent of so many blocks has room, a part of it at the log's end included.
+    /// Whether an extent of this length has room, including padding at the log's end.
     pub(super) fn has_room(&self, blocks: u64) -> bool {
         self.head + blocks - self.tail <= self.layout.cache_blocks
             && self.next_extent + 2 - self.first_extent <= self.layout.entries
@@ -90,12 +90,12 @@ impl Log {
         place
     }
 
-    /// Where `block` is in the log.
+    /// The block of the log that holds `block`, if any.
     pub(super) fn place_of(&self, block: u64) -> Option<u64> {
         self.map.get(block).checked_sub(1).map(u64::from)
     }
 
-    /// The position of `block`, if the log has it.
+    /// The position of `block`; `None` if the log does not hold it.
     pub(super) fn position_of(&self, block: u64) -> Option<u64> {
         self.place_of(block).map(|place| newest(&self.layout, self.head, place))
     }
@@ -110,8 +110,8 @@ impl Log {
         });
     }
 
-    /// The run of blocks from `block` on, before `end`, that lie behind one another in the log or all in their bands:
-    /// where it is in the log, if it is there, and how many they are.
+    /// The run of blocks from `block` on, before `end`, that are consecutive in the log or all in their bands. Returns
+    /// its first block in the log, if it is there, and its length.
     pub(super) fn run(&self, block: u64, end: u64) -> (Option<u64>, u64) {
         let first = self.place_of(block);
         let mut blocks = 1;

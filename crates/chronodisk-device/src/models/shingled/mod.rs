@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// Sizes as the profile gives them.
+/// Sizes in the profile.
 struct Sizes {
     cache: u64,
     entries: u32,

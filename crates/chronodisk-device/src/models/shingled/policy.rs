@@ -55,7 +55,7 @@ struct Stream {
     next: u64,
     /// Blocks written in a row up to there.
     blocks: u64,
-    /// Where a stream that bypasses the cache goes on.
+    /// Next block of a stream that bypasses the cache.
     direct: Option<u64>,
 }
 
@@ -115,13 +115,13 @@ impl Shingled {
         }
     }
 
-    /// Splits a write at bands; its parts wait behind those that wait.
+    /// Splits a write at bands; its parts queue behind earlier ones.
     fn write(&mut self, request: Request, host: u32, context: &mut Context<'_>) {
         let (mut block, end) = self.blocks_of(&request);
         while block < end {
             let band_end = (block / self.layout.band_blocks + 1) * self.layout.band_blocks;
             let blocks = end.min(band_end) - block;
-            // Counted until it is sent, so that the request can't complete before.
+            // Counts the part before it is sent, so that the request can't complete before.
             self.hosts.get_mut(host).parts += 1;
             self.waiting.push_back(Part { request, host, block, blocks });
             block += blocks;
@@ -192,7 +192,7 @@ impl Shingled {
         }
     }
 
-    /// Takes the next step of cleaning, of the oldest band if none is under way.
+    /// Takes the next step of cleaning; begins with the oldest band if none is being cleaned.
     fn clean(&mut self, context: &mut Context<'_>) {
         if self.step_under_way {
             return;

@@ -67,7 +67,7 @@ fn queued_requests_that_overlap_all_complete() {
 #[test]
 fn what_is_written_is_in_the_cache_until_the_disk_is_idle() {
     let mut disk = shingled(&[]);
-    // A write costs a request to the disk, wherever it goes.
+    // A write takes one request to the disk, in the cache or in its band.
     assert_eq!(complete(disk.as_mut(), write(1, 5, 16, 4)), Nanos::from_nanos(2_000_000 + 40_960));
     assert_eq!(counter(disk.as_ref(), "cache-in-use"), 1);
     // A read over it: band, cache, band on one channel.
@@ -90,7 +90,7 @@ fn a_full_cache_makes_writes_wait_for_cleaning() {
     for id in 0..200u64 {
         let time = complete(disk.as_mut(), write(id, id * 7 % 50, 4 * (id / 50), 4));
         slowest = slowest.max(time);
-        // Before the map is full, nothing waits.
+        // No write waits before the map is full.
         assert!(id > 28 || time < Nanos::from_millis(3), "{id}: {time}");
     }
     // A band costs 13 requests of at least 2 ms, each with 2.6 ms for its data.

@@ -7,7 +7,7 @@ use super::ftl::state::{Resting, StateError, StateSource};
 use super::ftl::{Ftl, FtlParameters};
 use crate::{DeviceInfo, DeviceModel};
 
-/// A device with a flash translation layer whose state can be kept.
+/// A device with a flash translation layer whose state can be saved.
 pub(crate) trait FlashDrive: Send + Sync {
     /// Parameters of its translation layer for a device of this capacity.
     fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters>;
@@ -15,7 +15,7 @@ pub(crate) trait FlashDrive: Send + Sync {
     /// Most memory that a device with these properties takes, in bytes.
     fn memory_bytes_max(&self, info: &DeviceInfo) -> u64;
 
-    /// The device whose translation layer is in this state.
+    /// The device with this state of the translation layer.
     fn drive(&self, info: DeviceInfo, seed: u64, ftl: Ftl) -> Box<dyn DeviceModel>;
 }
 
@@ -43,13 +43,13 @@ impl FlashState {
         Resting::of(self.ftl.clone()).write(self.device, sink)
     }
 
-    /// How many bytes that will be.
+    /// Length of the saved state in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         Resting::written_bytes(self.ftl.parameters())
     }
 
-    /// Ages a new drive; `None` if `report` ended it. `device` stands for its profile and capacity.
+    /// Ages a new drive; `None` if `report` stopped it. `device` identifies its profile and capacity.
     pub(crate) fn aged(
         drive: &dyn FlashDrive,
         info: &DeviceInfo,
@@ -83,7 +83,7 @@ impl FlashState {
         *drive.translation(info) == *self.ftl.parameters()
     }
 
-    /// The drive that goes on from here, at instant zero.
+    /// The drive with this state, at instant zero.
     pub(crate) fn into_drive(self, drive: &dyn FlashDrive, info: DeviceInfo, seed: u64) -> Box<dyn DeviceModel> {
         drive.drive(info, seed, self.ftl)
     }

@@ -24,7 +24,7 @@ pub(super) struct Buffer {
     unused: u32,
     /// Places that no admitted data need.
     free: u32,
-    /// The line of those that wait for a program.
+    /// List of the units that wait for a program.
     first_dirty: u32,
     last_dirty: u32,
     dirty: u32,
@@ -34,10 +34,10 @@ pub(super) struct Buffer {
     ring: Option<Ring>,
 }
 
-/// Which places of a ring are done with while one before them is not.
+/// Released places of a ring behind one that is still in use.
 #[derive(Clone, Debug)]
 struct Ring {
-    /// A bit for each place, by the unit's order; those between the first that is not done with and the next order.
+    /// A bit for each place, by the unit's order, from the first unreleased one to the next order.
     done: Vec<u64>,
     /// Places, a power of two and at least as many as the buffer has.
     places: u64,
@@ -82,7 +82,7 @@ pub(super) struct Entry {
     pub(super) next: u32,
     chain: u32,
     state: State,
-    /// When it came, as a number that grows.
+    /// Number of the unit in order of arrival.
     pub(super) order: u64,
 }
 
@@ -117,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// Most memory of a buffer of so many units.
+    /// Most memory of a buffer of this number of units.
     pub(super) fn bytes_max(units: u32) -> u64 {
         let chains = u64::from(units).saturating_mul(2);
         footprint::sum([
@@ -237,7 +237,8 @@ impl Buffer {
         Some((number, wanted))
     }
 
-    /// An entry's program has ended, or it needed none: its place is free, in a ring after those before it.
+    /// Releases an entry whose program has ended, or that needed none. In a ring, its place is free after all earlier
+    /// ones.
     pub(super) fn release(&mut self, number: u32) {
         if self.entries[number as usize].state == State::Leaving {
             self.unchain(number);
@@ -275,12 +276,12 @@ impl Buffer {
         if number != NONE {
             self.unchain(number);
             let entry = &mut self.entries[number as usize];
-            // One whose program is under way keeps its place until that ends.
+            // An entry keeps its place until its program has ended.
             entry.state = State::Dropped;
         }
     }
 
-    /// Takes an entry out of its chain, if it is in one.
+    /// Removes an entry from its chain, if it is in one.
     fn unchain(&mut self, number: u32) {
         let Entry { unit, chain: next, .. } = self.entries[number as usize];
         let chain = self.chain(unit);
@@ -357,7 +358,7 @@ mod tests {
         ) {
             let mut buffer = Buffer::new(8, in_order);
             let (mut waiting, mut waiting_orders, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
-            // The number of the put that a read of the unit has to see.
+            // The number of the put whose data a read of the unit must return.
             let mut newest = BTreeMap::<u32, usize>::new();
             for (at, (step, unit)) in steps.into_iter().enumerate() {
                 match step {

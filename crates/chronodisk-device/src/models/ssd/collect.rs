@@ -31,11 +31,11 @@ pub(super) struct Collector {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing is collected.
+    /// No collection is in progress.
     None,
-    /// There may be more to move.
+    /// Further units may have to be moved.
     Moving,
-    /// All has been read.
+    /// All units have been read.
     LastMoves,
     /// The victim is being erased.
     Erasing,
@@ -142,7 +142,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// One of the reads of a batch has ended; after the last one all of it moves.
+    /// Handles the end of a read of a batch; after the last one the batch is moved.
     pub(super) fn moves_read(&mut self, die: DieIndex) {
         let collector = &mut self.collectors[die as usize];
         collector.reads -= 1;
@@ -172,7 +172,7 @@ impl Ssd {
         collector.forget(first);
     }
 
-    /// All that was to be moved is appended elsewhere.
+    /// Handles the end of a victim's moves: all its valid units are appended elsewhere.
     fn end_collection(&mut self, die: DieIndex) {
         if self.ftl.is_merging(die) {
             self.end_merge(die);

@@ -31,25 +31,25 @@ pub(crate) struct Ssd {
     pub(super) buffer: Arc<Buffer>,
     /// Writes that wait for places in the buffer, in order of arrival.
     pub(super) writes: CommandLine,
-    /// When the last data of a write arrive, where writes must not overtake each other.
+    /// Arrival of the latest data of a write, if writes must not overtake each other.
     pub(super) last_arrival: Nanos,
     /// Resets and finishes of zones that wait for data.
     pub(super) zone_waiters: Vec<u32>,
-    /// Flushes that wait for programs, and how many there are.
+    /// Flushes that wait for programs, with their number.
     pub(super) flushes: CommandLine,
     pub(super) programs: Pool<Program>,
-    /// By die: the superpage of the host that is begun there.
+    /// By die: the host's partly filled superpage.
     pub(super) open: Vec<OpenSuperpage>,
-    /// By die: programs of the host that have not ended.
+    /// By die: number of the host's unfinished programs.
     pub(super) programs_of: Vec<u32>,
     /// Programs of the host that have not ended, in all dies.
     pub(super) programs_under_way: u32,
-    /// The die that is looked at first for the next superpage.
+    /// The die that is considered first for the next superpage.
     pub(super) next_die: u32,
     pub(super) ftl: Ftl,
     pub(super) flash: Flash<Owner>,
     pub(super) collectors: Vec<Collector>,
-    /// By die: a superpage's worth of units that are being moved.
+    /// By die: the units being moved, at most a superpage.
     pub(super) moves: Arc<Vec<Move>>,
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
@@ -79,7 +79,7 @@ pub(super) enum Owner {
 }
 
 impl Ssd {
-    /// A drive that is as `ftl` says.
+    /// A drive with the state of `ftl`.
     pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
         let geometry = *parameters.geometry();
         let dies = geometry.dies() as usize;
@@ -187,7 +187,7 @@ impl Ssd {
         }
     }
 
-    /// The answer goes to the host.
+    /// Sends the answer to the host.
     pub(super) fn answer(&mut self, number: u32, at: Nanos) {
         let earliest = self.commands[number].arrived + Nanos::from_nanos(1);
         let seen = (at + self.parameters.front.completion).max(earliest).max(self.now);

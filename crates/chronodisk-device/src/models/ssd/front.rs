@@ -22,13 +22,13 @@ pub(super) struct Command {
     pub(super) end_unit: u32,
     /// The next to arrive in the buffer.
     pub(super) next_arrival: u32,
-    /// Following command of the line that it is in.
+    /// Next command in the same queue.
     pub(super) next: u32,
     /// Since when a write waits for places in the buffer.
     pub(super) since: Nanos,
-    /// Of a flush: entries of the buffer before this order have to leave.
+    /// For a flush: all entries of the buffer before this order must be programmed first.
     pub(super) order: u64,
-    /// How it ends.
+    /// Status of the completion.
     pub(super) status: Status,
     /// Whether data of a read have entered the output stage.
     pub(super) in_output: bool,
@@ -103,7 +103,7 @@ struct Queue {
 pub(super) struct Front {
     parameters: Arc<FrontParameters>,
     queues: Vec<Queue>,
-    /// Commands that wait in queues, and whose turn it is.
+    /// Number of commands that wait in queues, and the queue whose turn it is.
     waiting: u32,
     turn: u32,
     burst_left: u32,
@@ -122,7 +122,7 @@ pub(super) struct Waits {
     pub(super) output_ns: u64,
 }
 
-/// Which way data go.
+/// Direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     FromHost,
@@ -145,7 +145,8 @@ impl Front {
         }
     }
 
-    /// A command comes: whether the drive fetches it now. If not, it waits until [`Front::next`] finds it.
+    /// Handles the arrival of a command. Returns whether the drive fetches it now; if not, it waits until
+    /// [`Front::next`] finds it.
     pub(super) fn enter(&mut self, commands: &mut Pool<Command>, number: u32) -> bool {
         let queue = &mut self.queues[usize::from(commands[number].request.queue) % self.parameters.queues as usize];
         if queue.fetched < self.parameters.fetch_limit {
@@ -184,7 +185,7 @@ impl Front {
         None
     }
 
-    /// When a command that is fetched now has been understood.
+    /// Instant at which a command that is fetched now has been decoded.
     pub(super) fn understand(&mut self, now: Nanos, request: &Request, units: u32) -> Nanos {
         let parameters = &self.parameters;
         let read = request.op == chronodisk_sim::Op::Read;

@@ -89,10 +89,10 @@ pub(crate) struct SlotAddress {
 }
 
 impl Geometry {
-    /// Whether the sizes fit together.
+    /// Checks that the sizes are consistent.
     ///
     /// # Errors
-    /// The key of the profile that does not fit, and a sentence that says why.
+    /// The inconsistent key of the profile, and a sentence that gives the reason.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         for (key, count, most) in [
             ("channels", self.channels, 256),

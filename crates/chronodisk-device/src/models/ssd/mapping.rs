@@ -24,7 +24,7 @@ pub(super) struct MappingReads {
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     unit: Unit,
-    /// The last that came.
+    /// Last command in the list of waiters.
     waiters: u32,
 }
 
@@ -47,7 +47,7 @@ impl Default for MappingReads {
 }
 
 impl Ssd {
-    /// Finds out where a command's units are, or are to be, and goes on with it then.
+    /// Looks up the places of a command's units, and continues with the command afterwards.
     pub(super) fn look_up(&mut self, number: u32, change: bool) {
         if self.parameters.ftl.mapping == Mapping::Ideal {
             self.known(number);
@@ -124,7 +124,7 @@ impl Ssd {
         }
     }
 
-    /// All that a command has to know of the mapping is known.
+    /// Continues a command whose mapping lookups are complete.
     pub(super) fn known(&mut self, number: u32) {
         match self.commands[number].request.op {
             Op::Read => self.read(number),
@@ -132,7 +132,7 @@ impl Ssd {
         }
     }
 
-    /// Appends the parts of the table that wait for that, as far as there is room.
+    /// Appends the waiting translation units, as far as there is room.
     pub(super) fn append_waiting_mapping(&mut self) {
         while let Some(&unit) = self.mapping_reads.unwritten.last() {
             let Some(die) = self.ftl.die_with_room(Stream::Mapping, self.mapping_reads.next_die) else { return };

@@ -8,7 +8,7 @@ use super::flash::FlashTiming;
 use super::ftl::FtlParameters;
 use super::geometry::Geometry;
 
-/// All of it.
+/// All parameters of a drive.
 #[derive(Clone, Debug)]
 pub(crate) struct SsdParameters {
     pub(crate) ftl: FtlParameters,
@@ -18,8 +18,8 @@ pub(crate) struct SsdParameters {
     pub(crate) buffer: BufferParameters,
     pub(crate) read_ahead: Option<ReadAheadParameters>,
     pub(crate) unwritten: UnwrittenRead,
-    /// Stripes over which the dies of a drive that is as if written are in any order, each as often as there are
-    /// stripes.
+    /// Number of stripes over which the dies of a drive in its `as-written` state are in random order, each die once
+    /// per stripe.
     pub(crate) stripes_mixed: u32,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct ArrayTimes {
     /// A read of less.
     pub(crate) read_small: [Nanos; 4],
     pub(crate) small_bytes: u32,
-    /// Most that a word line's read time is off to either side; the nearer to none, the more often.
+    /// Largest deviation of a word line's read time; small deviations are more frequent.
     pub(crate) read_variation: Nanos,
-    /// Whether a page is brought over the bus as a whole, however little of it is wanted.
+    /// Whether a page crosses the bus as a whole, even if only a part of it is requested.
     pub(crate) whole_pages: bool,
     /// Word lines per million that need a second read attempt, and its duration.
     pub(crate) retries_per_million: u32,
@@ -49,7 +49,7 @@ pub(crate) struct ArrayTimes {
     /// Most that a program's time is off to either side, as with reads.
     pub(crate) program_variation: Nanos,
     pub(crate) erase: Nanos,
-    /// Where a cell has one bit.
+    /// Times of cells with one bit.
     pub(crate) slc: SlcTimes,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct SlcTimes {
 /// Between the host and the controller's buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontParameters {
-    /// Submission queues that the device tells apart.
+    /// Submission queues that the device distinguishes.
     pub(crate) queues: u32,
     /// Commands of one queue in the device at once.
     pub(crate) fetch_limit: u32,
@@ -106,13 +106,13 @@ pub(crate) struct FrontParameters {
 pub(crate) struct BufferParameters {
     /// Units that the write buffer holds.
     pub(crate) units: u32,
-    /// Whether it is a ring, whose places become free in the order in which they were taken.
+    /// Whether it is a ring, whose places become free in the order of their allocation.
     pub(crate) in_order: bool,
     /// Time of a unit from the link into the buffer.
     pub(crate) write_unit: Nanos,
     /// Time of a read from the controller's memory, before the link.
     pub(crate) read_hit: Nanos,
-    /// Whether the buffer's contents survive a loss of power: a flush has nothing to do then.
+    /// Whether the buffer's contents survive a loss of power, so that a flush has no effect.
     pub(crate) protected: bool,
     /// Programs that may wait for one die.
     pub(crate) programs_per_die: u32,
@@ -123,21 +123,21 @@ pub(crate) struct BufferParameters {
 /// Reading on after sequential reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadAheadParameters {
-    /// Sequential streams that are told apart.
+    /// Sequential streams that the drive distinguishes.
     pub(crate) streams: u32,
     /// Sequential reads before the drive reads ahead.
     pub(crate) after: u32,
-    /// Units that it is ahead at most.
+    /// Most units read ahead of a stream.
     pub(crate) units: u32,
 }
 
 /// Cost of reading a unit that was never written, or was trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnwrittenRead {
-    /// As if the drive had been written once from beginning to end.
+    /// Units have places as if the drive had been written once from beginning to end.
     AsWritten,
-    /// The same for a read; but a write of a part of such a unit finds nothing to keep of the rest, and reads nothing.
+    /// Reads behave as with `AsWritten`. A write of a part of such a unit needs no old data, and reads none.
     MappedByRead,
-    /// Nothing is read from flash.
+    /// No flash is read.
     Zeros,
 }

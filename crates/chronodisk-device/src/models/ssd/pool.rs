@@ -1,4 +1,4 @@
-//! Small records by number, in one piece of memory, whose numbers are used again.
+//! Small records in contiguous memory, with reusable numbers.
 
 /// Records with reusable slots. It allocates no memory once it has reached its maximum number of records.
 #[derive(Clone, Debug)]
@@ -49,5 +49,5 @@ impl<T> std::ops::IndexMut<u32> for Pool<T> {
     }
 }
 
-/// The number of nothing.
+/// The number that stands for no record.
 pub(super) const NONE: u32 = u32::MAX;

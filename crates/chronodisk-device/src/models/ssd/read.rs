@@ -22,15 +22,15 @@ pub(super) struct RowRead {
     bytes: u32,
 }
 
-/// Where a unit is read from.
+/// Source of a unit's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitLocation {
-    /// The controller's memory, or nothing is read at all.
+    /// The controller's memory, or no read is needed.
     Memory,
     Flash(Slot),
 }
 
-/// Where a part of a read comes from.
+/// Source of a part of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// The controller's memory: the write buffer, or read-ahead data.
@@ -47,7 +47,7 @@ impl RowRead {
         RowRead { row: page / geometry.planes_per_die, planes: 1 << (page % geometry.planes_per_die), bytes }
     }
 
-    /// Takes another in, if it is of the same row.
+    /// Adds another read, if it is of the same row. Returns whether it was added.
     pub(super) fn join(&mut self, other: &RowRead) -> bool {
         let same = self.row == other.row;
         if same {
@@ -59,7 +59,7 @@ impl RowRead {
 }
 
 impl Ssd {
-    /// Where a unit's data are.
+    /// Source of a unit's data.
     pub(super) fn place_of(&self, unit: Unit) -> UnitLocation {
         if self.buffer.holds(unit) {
             return UnitLocation::Memory;
@@ -99,8 +99,8 @@ impl Ssd {
         die * units_of_die + slc + unit_of_die % (units_of_die - slc)
     }
 
-    /// The die that got a superpage, and which of its own it was. Over `stripes_mixed` stripes of one superpage a die,
-    /// each die has got as many, in the order in which they happened to be free.
+    /// The die and its superpage for a superpage of the host. Within `stripes_mixed` stripes of one superpage per die,
+    /// each die gets as many superpages as there are stripes, in the random order in which dies were free.
     fn place_as_written(&self, superpage: u32) -> (u32, u32) {
         let dies = self.parameters.geometry().dies();
         let in_group = dies * self.parameters.stripes_mixed;
@@ -157,7 +157,7 @@ impl Ssd {
         }
     }
 
-    /// Asks for the data of a read whose mapping is known.
+    /// Requests the data of a read whose mapping is known.
     pub(super) fn read(&mut self, number: u32) {
         let command = self.commands[number];
         let request = command.request;
@@ -235,7 +235,7 @@ impl Ssd {
         };
         let over = match self.parameters.front.whole_reads {
             true => last_ready,
-            // Units cross the link while later ones are in the stage; the last one crosses it by itself.
+            // Units cross the link while later ones are being read; the last one crosses it by itself.
             false => {
                 let over = self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost);
                 let last_bytes = u64::from(bytes / units.max(1));
@@ -246,7 +246,7 @@ impl Ssd {
         command.latest = command.latest.max(over);
     }
 
-    /// One of the parts of a read is on its way; the last one answers.
+    /// Handles a finished part of a read; the last one completes the read.
     pub(super) fn part_read(&mut self, number: u32) {
         let command = &mut self.commands[number];
         command.pending -= 1;
@@ -269,8 +269,8 @@ impl Ssd {
 /// Rounds after which some hundred numbers are in any order.
 const SHUFFLE_ROUNDS: u32 = 12;
 
-/// Where a number below `count` comes to be in an order drawn by `luck`: the swap-or-not shuffle (Hoang, Morris,
-/// Rogaway, CRYPTO 2012).
+/// Position of a number below `count` in an order drawn by `luck`: the swap-or-not shuffle (Hoang, Morris, Rogaway,
+/// CRYPTO 2012).
 fn shuffled(mut place: u32, count: u32, luck: u64) -> u32 {
     for round in 0..SHUFFLE_ROUNDS {
         let luck = mix(luck ^ u64::from(round));
@@ -311,7 +311,7 @@ mod tests {
                 assert!(!std::mem::replace(&mut seen[other as usize], true), "{other} of {count} twice");
                 stay += u32::from(other == place);
             }
-            // By chance one.
+            // One is expected by chance.
             assert!(count < 32 || stay <= 8, "{stay} of {count}");
         }
     }

@@ -26,14 +26,14 @@ pub(super) struct ReadAhead {
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// Unit after the last read of it.
+    /// Unit after the stream's last read.
     next: Unit,
-    /// Reads that went on with it.
+    /// Number of reads that continued the stream.
     hits: u32,
     used: u64,
-    /// Chunks of it that are being read.
+    /// Number of its chunks being read.
     coming: u32,
-    /// Number of the first chunk of the drive that it has not been ahead to.
+    /// Number of the next chunk to read ahead.
     ahead: u32,
 }
 
@@ -44,7 +44,7 @@ struct Chunk {
     number: u32,
     /// Read commands that have not ended.
     reads: u32,
-    /// When it is all there.
+    /// Instant at which all of it is in memory.
     there: Nanos,
     waiters: u32,
 }
@@ -59,11 +59,11 @@ struct Waiter {
 /// State of a unit in the read-ahead buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Nothing.
+    /// Not read ahead.
     Not,
-    /// It is being read; the command waits for it.
+    /// Being read; the command waits for it.
     Coming,
-    /// It is there, or on its last way, at this instant.
+    /// In memory, or available at this instant.
     There(Nanos),
 }
 
@@ -85,7 +85,7 @@ impl Ssd {
         parameters.units.div_ceil(self.units_per_chunk()) + 1
     }
 
-    /// The stream that a read goes on with, if the drive reads ahead of it.
+    /// The stream that a read continues, if the drive reads ahead of it.
     pub(super) fn follow_stream(&mut self, number: u32) -> Option<u32> {
         let parameters = self.read_ahead.parameters?;
         let command = self.commands[number];
@@ -153,7 +153,7 @@ impl Ssd {
         let units = chunk * self.units_per_chunk()..(chunk + 1) * self.units_per_chunk();
         let mut last = None;
         for unit in units.start..units.end.min(self.parameters.ftl.logical_units) {
-            // A unit that was written meanwhile waits elsewhere; nothing is read ahead for long.
+            // A unit that was written meanwhile is elsewhere, and is not read ahead.
             let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
             let geometry = self.parameters.geometry();
             let die = geometry.die_of_superblock(geometry.superblock_of(slot));
@@ -163,7 +163,7 @@ impl Ssd {
         }
     }
 
-    /// Reads ahead of a stream as far as it may.
+    /// Reads ahead of a stream as far as permitted.
     pub(super) fn read_on(&mut self, stream: u32) {
         let Some(parameters) = self.read_ahead.parameters else { return };
         let per_chunk = self.units_per_chunk();

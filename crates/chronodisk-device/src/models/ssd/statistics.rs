@@ -51,7 +51,7 @@ impl Default for SsdStatistics {
     }
 }
 
-/// Which latencies an operation that moves data is counted with: an append is a write.
+/// The row of latencies for an operation with data: an append counts as a write.
 fn row_of(op: Op) -> usize {
     usize::from(op != Op::Read)
 }
@@ -88,7 +88,7 @@ impl SsdStatistics {
         self.requests[op as usize] + appends
     }
 
-    /// The latency that so many of a million requests don't exceed.
+    /// The latency that this number of a million requests do not exceed.
     fn percentile(&self, op: Op, per_million: u64) -> u64 {
         let classes = &self.latencies[row_of(op) * CLASSES_PER_OP..][..CLASSES_PER_OP];
         let rank = (self.moved(op) * per_million).div_ceil(1_000_000);

@@ -86,7 +86,7 @@ const ZONES: (&str, &str) = (
 /// Blocks of 192 KiB are mapped, and written to logs first.
 const LOG_BLOCKS: (&str, &str) = ("\"dynamic\"\ncollector = \"greedy\"", "\"log-block\"\nopen-logs = 4");
 
-/// The same with a single log open in each die, and a single closed one.
+/// A single open log per die, and a single closed one.
 const FEW_LOGS: [(&str, &str); 2] =
     [("\"dynamic\"\ncollector = \"greedy\"", "\"log-block\"\nopen-logs = 1"), ("plane = 64", "plane = 37")];
 
@@ -266,7 +266,7 @@ fn zones_over_and_over_take_what_the_flash_takes_and_erases_come_in_between() {
     let seconds = (outcome.last - begin).as_secs_f64();
     assert_eq!(counter(drive, "flash-pages-programmed"), 6 * rounds * per_zone);
     assert!(counter(drive, "flash-erases") >= 4 * (rounds - 2), "{}", counter(drive, "flash-erases"));
-    // On each die four programs of 600 us a round, three on the last, and an erase of 3 ms.
+    // Per round, each die has four programs of 600 us, the last one three, and an erase of 3 ms.
     let least = (rounds - 2) as f64 * (3.0 + 3.0 * 0.6) * 1e-3;
     assert!(seconds > least && seconds < 2.0 * least, "{seconds} s, at least {least}");
 }
@@ -283,7 +283,7 @@ fn the_output_stage_takes_its_price_for_each_command_and_unit() {
         let outcome = closed_loop(drive, 8, requests, |id| {
             Request::new(id, Op::Read, places.below(5_000 / units) * units * 8, (units * 8) as u32)
         });
-        // Nothing else takes as long: the stage is never idle but for the first read.
+        // The stage is the bottleneck: it is never idle, except during the first read.
         let idle_us = 400;
         let [least, most] = [0, idle_us].map(|idle| Nanos::from_micros(requests * price_us + idle));
         assert!(least <= outcome.last && outcome.last <= most, "{units} units: {}", outcome.last);
@@ -297,7 +297,7 @@ fn data_from_memory_pass_the_output_stage_unless_the_profile_says_no() {
         let stage = format!("interface = \"nvme\"\noutput-unit = \"900 us\"\noutput-memory = {memory}");
         let changes = [("interface = \"nvme\"", stage.as_str()), ("\"zeros\"", "\"as-written\"")];
         let mut drive = build_text(&small(&changes), 0);
-        // The first row of a stream comes from flash for its reads, later rows are read ahead.
+        // The first row of a stream is read from flash on demand, later rows are read ahead.
         (0..40).map(|id| complete(drive.as_mut(), Request::new(id, Op::Read, id * 8, 8))).collect::<Vec<Nanos>>()
     };
     let [all, flash_only] = ["true", "false"].map(took);
@@ -331,7 +331,7 @@ fn what_a_zoned_drive_can_not_have_is_refused() {
     assert!(error.to_string().contains("size of a zone, 1 MiB"), "{error}");
 }
 
-/// A drive with zones that is in use, as it is when its state was saved and loaded.
+/// A used drive with zones, either directly or after its state was saved and loaded.
 fn zones_from_state(seed: u64, saved: bool) -> Box<dyn DeviceModel> {
     let profile = Profile::parse(&small(&[ZONES, PROTECTED]), "zones").unwrap();
     let options = BuildOptions { seed, ..BuildOptions::default() };
@@ -460,8 +460,8 @@ fn a_full_drive_goes_on_under_every_policy() {
     }
 }
 
-/// MQSim's set-up for garbage collection with fewer chips and blocks, where it aborts or deadlocks for most loads: so
-/// many superblocks of 128 pages of 8 KiB in each of two dies, mapped by the size of the requests.
+/// MQSim's configuration for garbage collection with fewer chips and blocks, with which it aborts or deadlocks for most
+/// loads: this number of superblocks of 128 pages of 8 KiB in each of two dies, mapped in units of the requests' size.
 struct CollectingSetUp {
     superblocks: u32,
     spare: f64,
@@ -495,8 +495,8 @@ impl CollectingSetUp {
         Profile::parse(&text, "collecting").unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The finite-block model of greedy collection over the closed superblocks. Of the others so many are free as was
-    /// seen, one each of a die is open for the host and for the collector, half full, and one is being emptied.
+    /// The finite-block model of greedy collection over the closed superblocks. The others are the measured number of
+    /// free ones, one half-full open one per die for the host and for the collector each, and one being emptied.
     fn predicted(&self, free: f64, write_amplification: f64) -> f64 {
         let per_superblock = 128 * (8_192 / self.request_bytes);
         let valid = (self.units() * (1.0 - self.spare)).floor() / f64::from(2 * per_superblock);
@@ -577,8 +577,8 @@ fn build_text_of(name: &str) -> String {
     Profile::find(name).expect("a built-in profile").text().to_owned()
 }
 
-/// How far the write amplification of an aged drive with as many superblocks in a die as MQSim's is from the model's,
-/// and a sentence about it.
+/// Difference between the model's write amplification and that of an aged drive with MQSim's number of superblocks per
+/// die, and a sentence about it.
 fn compare_write_amplification(spare: f64, request_bytes: u32, reads: u64, writes: u64) -> (f64, String) {
     let set_up = CollectingSetUp { superblocks: 512, spare, request_bytes };
     let (measured, predicted) = set_up.run(reads, writes * 100 / (100 - reads));
@@ -628,7 +628,7 @@ fn keeps_the_contract(name: &str, filled: bool, changes: &[(&str, &str)]) {
     });
 }
 
-/// Each by itself, so that one can be played at length.
+/// A macro instead of a loop, so that each test can be run alone at length.
 macro_rules! drives_that_keep_the_contract {
     ($($test:ident: $name:literal, $filled:literal, $changes:expr;)*) => {
         mod contract_of {
@@ -679,7 +679,7 @@ drives_that_keep_the_contract! {
     few_logs: "ssd-few-logs-protected", true, &[FEW_LOGS[0], FEW_LOGS[1], PROTECTED];
 }
 
-/// Writes all of the drive in pieces of 256 KiB, and some of it again.
+/// Writes the whole drive in pieces of 256 KiB, and parts of it again.
 fn fill(drive: &mut dyn DeviceModel) {
     let pieces = drive.info().capacity_sectors / 512;
     closed_loop(drive, 4, pieces + 24, |id| Request::new(id, Op::Write, id * 7 % pieces * 512, 512));

@@ -81,10 +81,10 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
         .with_physical_block(u64::from(geometry.unit_bytes).min(LARGEST_PHYSICAL_BLOCK)))
 }
 
-/// Enough for an order that nothing is known of within a zone.
+/// Enough for a random order within a zone.
 const STRIPES_MIXED_MOST: u32 = 256;
 
-/// The largest that a host is told.
+/// The largest physical block that a host is told.
 const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
 
 /// Drives with these parameters, of any capacity up to the profile's, with the same share of spare.
@@ -188,7 +188,7 @@ fn read_arrays(fields: &mut Fields<'_>, geometry: &Geometry) -> Outcome<ArrayTim
     })
 }
 
-/// The region with one bit in a cell, if there is one.
+/// The region with one bit per cell, if there is one.
 fn read_slc_cache(flash: &mut Fields<'_>) -> Outcome<Option<(SlcCache, SlcTimes)>> {
     let Some(mut table) = flash.optional_table("slc-cache")? else { return Ok(None) };
     let superblocks = table.count("blocks-per-plane", 2..=1 << 20)?;
@@ -210,7 +210,7 @@ fn read_suspend(fields: &mut Fields<'_>, key: &'static str) -> Outcome<Option<Su
     Ok(Some(suspend))
 }
 
-/// Enough for reads of a word line's program time; it keeps programs from waiting for ever.
+/// Enough for reads during a word line's program; it bounds the delay of programs.
 const DEFAULT_MOST_SUSPENSIONS: u32 = 16;
 
 fn read_bus(

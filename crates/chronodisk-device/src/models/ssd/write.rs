@@ -1,4 +1,4 @@
-//! Writes: into the buffer as there is place, out of it a superpage at a time; flushes and discards.
+//! Writes: into the buffer when there is room, and out of it a superpage at a time; flushes and discards.
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
@@ -11,7 +11,7 @@ use super::parameters::UnwrittenRead;
 use super::pool::NONE;
 use super::read::{RowRead, UnitLocation, mix, vary};
 
-/// A superpage whose program was begun.
+/// A superpage being programmed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     superpage: Superpage,
@@ -21,7 +21,7 @@ pub(super) struct Program {
     first: u32,
 }
 
-/// The superpage of the host that is begun on a die: entries of the buffer that were appended to it, linked.
+/// The host's partly filled superpage on a die, as a list of its entries in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenSuperpage {
     first: u32,
@@ -74,7 +74,7 @@ impl Ssd {
         }
     }
 
-    /// Lets data of the waiting writes come, as far as the buffer has places.
+    /// Accepts data of waiting writes, as far as the buffer has room.
     pub(super) fn admit(&mut self) {
         while let Some(number) = self.writes.first() {
             let command = self.commands[number];
@@ -143,7 +143,7 @@ impl Ssd {
             return Nanos::ZERO;
         }
         let luck = mix(self.seed ^ self.statistics.units_written << 8 ^ 0x77);
-        // Of 2^32 equally likely places the middle of one, so that the logarithm is of something above zero.
+        // The middle of one of 2^32 equally likely intervals, so that the logarithm's argument is positive.
         let uniform = ((luck >> 32) as f64 + 0.5) / f64::from(u32::MAX);
         Nanos::from_nanos((mean as f64 * -uniform.min(1.0).ln()) as u64)
     }
@@ -162,7 +162,7 @@ impl Ssd {
         self.destage();
     }
 
-    /// An entry of the buffer needs no program any more: its place is free, and flushes wait for one less.
+    /// Handles an entry of the buffer that needs no program any more: its place is free, and flushes wait for one less.
     pub(super) fn settle(&mut self, entry: u32) {
         let order = self.buffer.entry(entry).order;
         self.buffer_mut().release(entry);
@@ -189,7 +189,7 @@ impl Ssd {
     /// Whether something that waits for a program must not wait for a whole superpage.
     fn must_empty(&self) -> bool {
         match (self.flushes.first(), self.buffer.first_order()) {
-            // The entries that the last flush waits for include those of earlier flushes.
+            // The entries of the last flush include those of earlier flushes.
             (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
             _ => false,
         }
@@ -216,8 +216,8 @@ impl Ssd {
         self.pad_what_must_leave();
     }
 
-    /// A die that takes a superpage, if enough waits for one: the next in turn that has nothing to program, else the
-    /// next that may have another waiting.
+    /// A die for the next superpage, if enough units wait for one: the next in turn without a program, otherwise the
+    /// next that may queue another.
     fn choose_die(&mut self) -> Option<DieIndex> {
         let dies = self.programs_of.len() as u32;
         let needed = self.parameters.geometry().units_per_superpage();
@@ -247,7 +247,7 @@ impl Ssd {
         Some(chosen)
     }
 
-    /// Appends units to the die's superpage until it is complete or no unit of that die waits. Returns whether any was
+    /// Appends units to the die's superpage until it is full or no unit for that die waits. Returns whether any was
     /// appended.
     fn fill(&mut self, die: DieIndex) -> bool {
         let Some(first) = self.buffer.first_unit() else { return self.pad_if_dynamic(die) };
@@ -282,7 +282,7 @@ impl Ssd {
         }
     }
 
-    /// A superpage that nothing more waits for is completed with nothing where the die was chosen freely.
+    /// Pads a partly filled superpage for which no further unit waits, if dies are chosen freely.
     fn pad_if_dynamic(&mut self, die: DieIndex) -> bool {
         let open = self.open[die as usize].first != NONE;
         if open && self.ftl.bound_die(self.buffer.entry(self.open[die as usize].first).unit).is_none() {
@@ -298,7 +298,7 @@ impl Ssd {
         }
     }
 
-    /// Begun superpages are completed with nothing if a flush waits for them, or if the buffer is full of them.
+    /// Pads partly filled superpages if a flush waits for them, or if the buffer is full of them.
     fn pad_what_must_leave(&mut self) {
         let stuck = self.buffer.free() == 0 && self.programs_under_way == 0 && self.buffer.dirty() == 0;
         if !stuck && (self.flushes.first().is_none() || self.buffer.dirty() > 0) {
@@ -402,7 +402,7 @@ impl Ssd {
         }
     }
 
-    /// Zeros over whole units are a discard; over anything else they are written, but need not come over the link.
+    /// A write of zeros to whole units is a discard. Other zeros are written, but need not cross the link.
     pub(super) fn write_zeroes(&mut self, number: u32) {
         let request = self.commands[number].request;
         if self.units_of(&request) == self.whole_units_of(&request) {

@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Phase of a die's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing.
+    /// No operation.
     Idle,
     /// Takes the pages of a program.
     DataIn,
@@ -22,7 +22,7 @@ pub(super) enum Phase {
     Suspending,
 }
 
-/// Transactions in the order in which they came.
+/// A queue of transactions, in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) first: u32,
@@ -43,14 +43,14 @@ pub(super) struct Die {
     /// Since when it does it.
     pub(super) since: Nanos,
     pub(super) array_since: Nanos,
-    /// When the register that data leave from is free.
+    /// Instant at which the output register is free.
     pub(super) register_free: Nanos,
     pub(super) generation: u32,
     pub(super) pages_left: u32,
     /// Suspensions of the present operation.
     pub(super) suspensions: u32,
     pub(super) reads_in_a_row: u32,
-    /// When the command of the next read has the bus, and for how long, if that is already reserved.
+    /// Instant and length of the bus reservation for the command of the next read, if it is already reserved.
     pub(super) command: Option<(Nanos, Nanos)>,
     /// The suspended operation: transaction, class, time left.
     pub(super) suspended: Option<(u32, Class, Nanos)>,

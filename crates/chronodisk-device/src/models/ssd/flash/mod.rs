@@ -58,7 +58,7 @@ pub(crate) enum Class {
 /// Number of classes.
 const CLASSES: usize = 9;
 
-/// As [`Class`] orders them, but the collector's work goes before the host's.
+/// The order of [`Class`], but with the collector's work before the host's.
 const URGENT_ORDER: [Class; CLASSES] = [
     Class::MappingRead,
     Class::CollectorRead,
@@ -83,10 +83,10 @@ const fn set_of(classes: &[Class]) -> u32 {
 /// Reads that a request waits for: they may suspend a program or an erase.
 const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
 
-/// All reads.
+/// All classes of reads.
 const READS: u32 = AWAITED_READS | set_of(&[Class::ReadAhead, Class::CollectorRead]);
 
-/// All else, which such reads must not keep waiting for ever.
+/// All other classes, which awaited reads must not delay for ever.
 const BACKGROUND: u32 = ((1 << CLASSES) - 1) & !AWAITED_READS;
 
 /// The collector's.
@@ -103,7 +103,7 @@ pub(crate) enum Work {
     Erase,
 }
 
-/// A command for a die; `owner` is told when it is done.
+/// A command for a die; its end is reported to `owner`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transaction<O> {
     pub(crate) work: Work,
@@ -121,11 +121,11 @@ pub(crate) struct Transaction<O> {
     pub(crate) owner: O,
 }
 
-/// Something of a transaction is done.
+/// The end of a part of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done<O> {
     pub(crate) owner: O,
-    /// When it is; a read's data may still be crossing the bus at present.
+    /// Instant of the end; a read's data may still be crossing the bus at present.
     pub(crate) at: Nanos,
     /// Bytes that a read has brought.
     pub(crate) bytes: u32,
@@ -140,52 +140,52 @@ pub(crate) struct FlashTiming {
     pub(crate) bus_rate: u64,
     /// Command and address of a read.
     pub(crate) read_command: Nanos,
-    /// The same for each plane after the first.
+    /// Further command time of a read for each plane after the first.
     pub(crate) read_command_plane: Nanos,
     /// From the end of a read to its data.
     pub(crate) data_out: Nanos,
-    /// The same for each page after the first.
+    /// Further time of data out for each page after the first.
     pub(crate) data_out_page: Nanos,
     /// Command and address of a program.
     pub(crate) program_command: Nanos,
-    /// The same for each page after the first.
+    /// Further command time of a program for each page after the first.
     pub(crate) program_command_page: Nanos,
     /// Command and address of an erase.
     pub(crate) erase_command: Nanos,
-    /// The same for each plane after the first.
+    /// Further command time of an erase for each plane after the first.
     pub(crate) erase_command_plane: Nanos,
     /// Whether a die has a register that holds data while it reads on.
     pub(crate) cache_register: bool,
-    /// Whether the dies of a chip take commands only when all of it is idle, and a bus passes commands only when no
-    /// data wait: the schedule of MQSim.
+    /// Whether the dies of a chip take commands only while all of the chip is idle, and a bus passes commands only when
+    /// no data wait: the schedule of MQSim.
     pub(crate) commands_wait_for_bus: bool,
-    /// Whether the command of a die's next read has the bus right behind the data of the one before.
+    /// Whether the command of a die's next read follows its data on the bus directly.
     pub(crate) command_after_data: bool,
     /// Whether one command reads all waiting pages of a row, for any owner.
     pub(crate) join_reads: bool,
-    /// How a read suspends a program.
+    /// Suspension of a program by a read.
     pub(crate) program_suspend: Option<Suspend>,
-    /// How a read suspends an erase.
+    /// Suspension of an erase by a read.
     pub(crate) erase_suspend: Option<Suspend>,
     /// Reads in a row while something of the background waits.
     pub(crate) most_reads_in_a_row: u32,
 }
 
-/// How something is suspended.
+/// Times of a suspension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suspend {
     /// Until the die can read.
     pub(crate) latency: Nanos,
     /// Overhead of resuming, before the remaining time.
     pub(crate) resume: Nanos,
-    /// With less left than this it is not suspended.
+    /// An operation with less time left than this is not suspended.
     pub(crate) least_left: Nanos,
     /// Times that one operation is suspended at most.
     pub(crate) most_times: u32,
 }
 
 impl FlashTiming {
-    /// The time in which bytes cross a bus, to the nearest nanosecond.
+    /// Time in which bytes cross a bus, to the nearest nanosecond.
     pub(crate) fn transfer(&self, bytes: u32) -> Nanos {
         Nanos::from_nanos((u64::from(bytes) * 1_000_000_000 + self.bus_rate / 2) / self.bus_rate)
     }
@@ -206,9 +206,9 @@ impl FlashTiming {
 /// Components of the awaited reads' times, and the dies' activity, in nanoseconds and counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlashStatistics {
-    /// Waits of awaited reads for their die, behind other transactions of the host.
+    /// Time that awaited reads waited for their die behind other transactions of the host.
     pub(crate) die_wait: u64,
-    /// The same behind the collector.
+    /// Time that they waited behind the collector.
     pub(crate) collector_wait: u64,
     /// Waits of data and commands of awaited reads for their bus.
     pub(crate) bus_wait: u64,
@@ -227,7 +227,7 @@ pub(crate) struct Flash<O> {
     channels: u32,
     dies: Vec<Die>,
     buses: Vec<Timeline>,
-    /// For each bus whether it is known when commands can pass again, where they wait for that, and whose turn it is.
+    /// By bus: whether commands wait for it and can pass at a known time, and the next die in turn.
     gates: Vec<Gate>,
     pool: Vec<Entry<O>>,
     free: u32,
@@ -244,7 +244,7 @@ struct Gate {
 struct Entry<O> {
     transaction: Transaction<O>,
     queued: Nanos,
-    /// Behind the collector when it came.
+    /// Whether it waited behind the collector at its arrival.
     behind_collector: bool,
     next: u32,
 }
@@ -268,7 +268,7 @@ impl<O: Copy> Flash<O> {
         &self.statistics
     }
 
-    /// All that the buses were reserved for.
+    /// Total reserved time of the buses.
     pub(crate) fn bus_busy(&self) -> u64 {
         self.buses.iter().map(|bus| bus.busy().as_nanos()).sum()
     }
@@ -365,7 +365,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// Gives a die something to do, if it can do something.
+    /// Starts the next operation of a die, if there is one.
     fn consider(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
         let state = &mut self.dies[die as usize];
         match state.phase {
@@ -452,8 +452,8 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// Takes reads of other planes of the same row out of the line to a read that is begun, which they are linked to;
-    /// says how many pages that makes, and how long the slowest takes.
+    /// Takes reads of other planes of the same row out of the queue, and links them to a read that is begun. Returns
+    /// the number of pages, and the time of the slowest.
     fn join(&mut self, now: Nanos, number: u32) -> (u32, Nanos) {
         let Transaction { class, die, row, mut planes, mut pages, mut array, .. } =
             self.pool[number as usize].transaction;
@@ -512,7 +512,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// The next page of a program goes over the bus.
+    /// Moves the next page of a program over the bus.
     fn page_in(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
         let state = &mut self.dies[die as usize];
         let transaction = self.pool[state.running as usize].transaction;
@@ -574,12 +574,12 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// For how long a die needs the bus after its data for the command of its next read; zero if none waits.
+    /// Time for which a die needs the bus after its data for the command of its next read; zero if none waits.
     ///
-    /// It is reserved together with the data, if the profile says so. Where it has to wait for the bus once the data
-    /// have left, data of other dies go first, which are reserved as soon as they are ready: dies whose data meet once
-    /// begin their next reads together, when all data have left, and meet again, for as long as reads wait. They all
-    /// read at the pace of such a convoy, on one bus and not on another.
+    /// If the profile says so, it is reserved together with the data. Otherwise the command waits behind the data of
+    /// other dies, which are reserved as soon as they are ready. Dies whose transfers once coincide then begin their
+    /// next reads together, and stay in lockstep while reads are queued. This slows all of them down, on one bus and
+    /// not on another.
     fn command_after_data(&self, die: DieIndex) -> Nanos {
         let (timing, state) = (&self.timing, &self.dies[die as usize]);
         if !timing.command_after_data || timing.cache_register || state.waiting & READS == 0 {
@@ -657,7 +657,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// Nothing passes over a bus: the next die in turn may have its command.
+    /// Lets the next die in turn have its command, because the bus is free.
     fn pass_commands(&mut self, now: Nanos, channel: u32, events: &mut Events) {
         self.gates[channel as usize].planned = false;
         let per_channel = self.dies.len() as u32 / self.channels;
@@ -679,7 +679,7 @@ impl<O: Copy> Flash<O> {
     }
 }
 
-/// Waiting reads that are looked at for one to join.
+/// Most waiting reads that are searched for one to join.
 const JOIN_LOOKS_MOST: u32 = 16;
 
 fn times(first: Nanos, each_more: Nanos, count: u32) -> Nanos {

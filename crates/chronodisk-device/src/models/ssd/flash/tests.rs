@@ -124,7 +124,7 @@ fn reads_of_one_die_follow_each_other_and_dies_of_one_bus_share_it() {
     bench.read(3, 1, 4_096);
     let transfer = 30 + 12_288;
     let expected = [(0, IDLE_READ), (3, IDLE_READ), (2, IDLE_READ + transfer), (1, 2 * IDLE_READ)];
-    // The second command of die 0 leaves while the bus carries the data of die 2: 290 ns behind them.
+    // The second command of die 0 is sent while the bus carries the data of die 2, 290 ns after them.
     let second = IDLE_READ + transfer + 290 + 75_000 + transfer;
     let done = bench.finish();
     assert_eq!(done[..3], expected[..3]);
@@ -143,7 +143,7 @@ fn dies_whose_data_have_met_go_on_in_step_unless_commands_follow_data() {
         bench.finish().last().map(|done| done.1)
     };
     let (reads, transfer) = (u64::from(READS), 30 + 12_288);
-    // The data of the second die wait once, for the first die's and the command behind them.
+    // The data of the second die wait once, for the first die's data and the command after them.
     assert_eq!(last(true), Some(reads * IDLE_READ + transfer + 290));
     // In step, each read takes the data of both.
     assert_eq!(last(false), Some(reads * (IDLE_READ + transfer)));
@@ -163,7 +163,7 @@ fn a_program_lets_reads_of_other_dies_between_its_pages() {
     bench.submit(0, Work::Program, Class::HostProgram, 0, 2, 16_384);
     bench.read(1, 2, 4_096);
     let (first, second) = (361 + 24_576, 816 + 24_576);
-    // The read's command gets on the bus behind the first page, and delays the second by its length.
+    // The read's command gets the bus after the first page, and delays the second page by its length.
     let begun = first + 290;
     assert_eq!(bench.finish(), [(1, begun + 75_000 + 12_318), (0, begun + second + 750_000)]);
 }
@@ -280,7 +280,7 @@ fn commands_can_be_made_to_wait_for_an_idle_bus() {
     bench.read(1, 2, 4_096);
     bench.read(2, 0, 4_096);
     let transfer = 12_318;
-    // Both arrays work at once, both transfers follow each other, then the third command passes.
+    // Both arrays work in parallel, the two transfers are consecutive, then the third command passes.
     let both = IDLE_READ + transfer;
     assert_eq!(bench.finish(), [(0, IDLE_READ), (1, both), (2, both + IDLE_READ)]);
 }

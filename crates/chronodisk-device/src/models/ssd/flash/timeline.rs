@@ -23,8 +23,7 @@ impl Timeline {
         Timeline { intervals: [(0, 0); MOST], len: 0, busy: 0 }
     }
 
-    /// Reserves `length` from `ready` on or as soon as there is a gap, and returns its beginning; `ready` is not
-    /// before `now`.
+    /// Reserves `length` in the first gap from `ready` on, and returns its beginning; `ready` is not before `now`.
     pub(crate) fn reserve(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
         let (now, ready, length) = (now.as_nanos(), ready.as_nanos(), length.as_nanos());
         self.forget(now);
@@ -66,12 +65,12 @@ impl Timeline {
         Nanos::from_nanos(start)
     }
 
-    /// The end of the last reservation; in the past if there is none.
+    /// The end of the last reservation; an instant in the past if there is none.
     pub(crate) fn busy_until(&self) -> Nanos {
         Nanos::from_nanos(if self.len == 0 { 0 } else { self.intervals[self.len as usize - 1].1 })
     }
 
-    /// All that was ever reserved.
+    /// Total reserved time.
     pub(crate) fn busy(&self) -> Nanos {
         Nanos::from_nanos(self.busy)
     }

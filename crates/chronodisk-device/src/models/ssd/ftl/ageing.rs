@@ -37,10 +37,10 @@ use crate::flat_table::FlatTable;
 /// Workload of ageing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AgeingWorkload {
-    /// Everything once, from beginning to end.
+    /// Each unit once, from beginning to end.
     Sequential,
     /// Two sequential passes, as in the SNIA's workload-independent preconditioning. They use up the spare, and
-    /// collected superblocks hold nothing valid until many random writes have followed.
+    /// collected superblocks hold no valid data until many random writes have followed.
     SequentialTwice,
     /// Units drawn uniformly, until steady.
     Random,
@@ -48,12 +48,12 @@ pub enum AgeingWorkload {
     HotCold {
         /// Share of the units that is hot.
         hot_units: f64,
-        /// Share of the writes that goes there.
+        /// Share of the writes that go to the hot part.
         hot_writes: f64,
     },
 }
 
-/// How ageing goes about it.
+/// Method of ageing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgeingMethod {
     /// From a drawn state.
@@ -81,14 +81,14 @@ impl Default for AgeingOptions {
     }
 }
 
-/// How far ageing is.
+/// Progress of ageing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AgeingProgress {
     /// The current stage.
     pub stage: AgeingStage,
     /// Units done in this stage, or in this round.
     pub done: u64,
-    /// Of so many.
+    /// Total number of units.
     pub total: u64,
     /// Write amplification of the last round.
     pub write_amplification: Option<f64>,
@@ -136,7 +136,7 @@ pub struct AgeingReport {
 /// Rounds that must be steady.
 const WINDOW: usize = 5;
 
-/// Rounds after which ageing gives up waiting, and says so.
+/// Most rounds for reaching the steady state; after them, ageing ends and reports it.
 const ROUNDS_MOST: u32 = 100;
 
 /// Units of a round, as a share of the occupied ones, after a draw and without one. From a drawn state only the mean
@@ -150,10 +150,10 @@ const ROUND_SUPERBLOCKS_LEAST: f64 = 64.0;
 /// Units between two reports of progress.
 const REPORT_UNITS: u64 = 1 << 20;
 
-/// Told how far it is; may end it.
+/// Called with the progress; may stop ageing.
 pub(crate) type Report<'a> = dyn FnMut(AgeingProgress) -> ControlFlow<()> + 'a;
 
-/// Ages an erased drive. `None` if `report` ended it.
+/// Ages an erased drive. `None` if `report` stopped it.
 pub(crate) fn age(
     parameters: &Arc<FtlParameters>,
     options: &AgeingOptions,
@@ -205,7 +205,7 @@ pub(crate) fn age(
     Some(finished(drive.into_ftl(), rounds, steady, predicted, options.seed))
 }
 
-/// The same for a zoned drive, in whole zones.
+/// Ages an erased zoned drive, in whole zones.
 fn age_zones(
     parameters: &Arc<FtlParameters>,
     zone: ZoneParameters,
@@ -308,7 +308,7 @@ fn next_unit(workload: AgeingWorkload, occupied: u32, random: &mut RandomStream)
     first + random.below(u64::from(count)) as Unit
 }
 
-/// Does `total` units in pieces, and tells of each.
+/// Processes `total` units in pieces, and reports each.
 fn in_pieces(
     stage: AgeingStage,
     total: u64,
@@ -360,11 +360,11 @@ fn put_out_of_step(drive: &mut Untimed, seed: u64, next_unit: &mut dyn FnMut() -
     }
 }
 
-/// A die whose slots are being given to units.
+/// A die whose slots are being assigned to units.
 struct DrawnDie {
     /// Valid units of the superblocks that are still to be given, the next one last.
     counts: Vec<u32>,
-    /// Slot looked at next, and slots and valid ones left in its superblock.
+    /// Next slot, and the remaining slots and valid units of its superblock.
     slot: u32,
     slots_left: u32,
     valid_left: u32,
@@ -465,7 +465,7 @@ impl DrawnDie {
         }
         loop {
             let slot = self.slot;
-            // Uniform but for less than a millionth of a millionth, and so cheaper than exactly.
+            // Uniform with an error below 10^-12, and cheaper than the exact method.
             let drawn = (((random.next_u64() >> 32) * u64::from(self.slots_left)) >> 32) as u32;
             self.slot += 1;
             self.slots_left -= 1;

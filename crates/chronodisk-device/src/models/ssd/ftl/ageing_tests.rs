@@ -51,7 +51,7 @@ impl AgeingReport {
     }
 }
 
-/// Share of the superblocks with data that have at least so many valid units, for each number.
+/// For each number of valid units, the share of superblocks with data that have at least as many.
 fn at_least(ftl: &Ftl) -> Vec<f64> {
     let full = ftl.sizes.units_per_superblock;
     let superblocks = (0..ftl.dies()).flat_map(|die| ftl.blocks.of_die(die));
@@ -133,7 +133,7 @@ fn dies_of_an_aged_drive_are_out_of_step() {
         let appended = |die: &Die| die.frontiers[Stream::Host as usize].map_or(0, |frontier| frontier.appended);
         let mut eighths = [0; 8];
         ftl.dies.iter().for_each(|die| eighths[appended(die) as usize * 8 / 64] += 1);
-        // Of 32 at random, fewer than five eighths in use happens in one case of millions.
+        // With 32 dies at random, fewer than five different eighths have a probability of one in millions.
         assert!(eighths.iter().filter(|&&dies| dies > 0).count() >= 5, "{workload:?}: {eighths:?}");
     }
 }
@@ -188,8 +188,7 @@ fn a_drawn_16_gb_drive_is_as_one_that_was_written() {
     }
 }
 
-/// Ages a drive of so many dies with 7 % more flash than the host sees. How long that takes the test harness tells,
-/// asked for this test alone.
+/// Ages a drive of this number of dies with 7 % more flash than the host sees. Run this test alone to see its duration.
 fn age_large(name: &str, dies: u32) {
     // 1,994 superblocks of 8 MiB in a die: 64 dies have 1.07 TB.
     let parameters = sold(VictimPolicy::Greedy, dies, 1_994, 1.0 - 1.0 / 1.07);

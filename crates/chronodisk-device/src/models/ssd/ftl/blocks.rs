@@ -28,11 +28,11 @@ impl BlockUse {
     }
 }
 
-/// Superblocks of a die that are used alike: [`Pools`] says which.
+/// A group of a die's superblocks with the same use, see [`Pools`].
 pub(super) type Pool = u32;
 
-/// The pools of a drive: of each die, those with as many bits in a cell as it has, with the die's number; then of each
-/// die those with one, which are its first superblocks, if there are such.
+/// The pools of a drive: for each die one of ordinary superblocks, with the die's number. With an SLC region, each die
+/// has a second pool of its first superblocks, which hold one bit per cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pools {
     dies: u32,
@@ -51,7 +51,7 @@ impl Pools {
         self.slc_superblocks > 0 && superblock % self.blocks_per_die < self.slc_superblocks
     }
 
-    /// Where a superblock of a die belongs.
+    /// The pool of a die's superblock.
     pub(super) fn of(self, die: DieIndex, superblock: SuperblockIndex) -> Pool {
         if self.is_slc(superblock) { self.slc(die) } else { die }
     }
@@ -76,21 +76,22 @@ pub(super) struct Blocks {
     records: FlatTable,
     /// First free superblock of each wear class of each pool, plus one.
     free_heads: FlatTable,
-    /// By pool.
+    /// Wear by pool.
     wear: Vec<PoolWear>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PoolWear {
     free: u32,
-    /// Erase count of the class that is taken next; classes are erase counts modulo [`WEAR_CLASSES`].
+    /// Erase count of the next class; classes are erase counts modulo [`WEAR_CLASSES`].
     least: u32,
     most: u32,
     /// Superblocks closed so far, modulo 2^32.
     closings: u32,
 }
 
-/// Erase counts that are told apart among the free superblocks of a pool; static levelling keeps them closer together.
+/// Erase counts that are distinguished among the free superblocks of a pool; static levelling keeps them closer
+/// together.
 const WEAR_CLASSES: u32 = 256;
 
 /// Words of a record.
@@ -103,13 +104,13 @@ pub(super) enum Field {
     State,
     /// Erases.
     Erases,
-    /// Following superblock in the list that it is in, plus one.
+    /// Next superblock in the same list, plus one.
     Next,
     /// Preceding one, plus one.
     Previous,
     /// Number of its closing among those of its pool.
     Closing,
-    /// Its place among its die's candidates.
+    /// Index among its die's candidates.
     Place,
 }
 
@@ -119,11 +120,11 @@ const RECORD_WORDS: u32 = 8;
 const USE_BITS: u32 = 2;
 
 impl Blocks {
-    /// All erased.
+    /// Superblocks that are all erased.
     pub(super) fn new(geometry: &Geometry, slc_superblocks: u32) -> Self {
         let mut blocks = Blocks::in_use(geometry, slc_superblocks);
         for pool in 0..blocks.pools.count() {
-            // The one put in last is taken first.
+            // Inserted in reverse, because the last one inserted is taken first.
             blocks.pools.superblocks(pool).rev().for_each(|superblock| blocks.put_free(pool, superblock, true));
         }
         blocks
@@ -140,7 +141,7 @@ impl Blocks {
         ])
     }
 
-    /// None of them among the free ones yet.
+    /// Superblocks without a free one yet.
     pub(super) fn in_use(geometry: &Geometry, slc_superblocks: u32) -> Self {
         let pools = Pools { dies: geometry.dies(), blocks_per_die: geometry.blocks_per_plane, slc_superblocks };
         Blocks {
@@ -151,7 +152,7 @@ impl Blocks {
         }
     }
 
-    /// Which superblocks are used alike.
+    /// The pools of the drive.
     #[inline]
     pub(super) fn pools(&self) -> Pools {
         self.pools

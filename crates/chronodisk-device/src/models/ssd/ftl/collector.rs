@@ -5,23 +5,23 @@ use super::blocks::{BlockUse, Field, SuperblockIndex};
 use super::log_blocks::Merge;
 use super::{Appended, COLLECTOR_RESERVE, Ftl, Stream, Unit};
 
-/// How much the collector's work on a die matters.
+/// Urgency of the collector's work on a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Nothing to do.
+    /// No work.
     None,
-    /// To be done when the host leaves time.
+    /// Work for times when the host leaves the die idle.
     Background,
-    /// To be done before the host's work.
+    /// Work that goes before the host's.
     Urgent,
 }
 
-/// Why a superblock is collected.
+/// Reason for a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CollectionReason {
     /// Space.
     Space,
-    /// Its data don't change, and it has few erases.
+    /// The superblock has few erases, because its data don't change.
     Wear,
     /// Room where cells have one bit.
     Cache,
@@ -29,7 +29,7 @@ pub(crate) enum CollectionReason {
     Merge,
 }
 
-/// A superblock whose valid units are to be moved before it is erased.
+/// A superblock whose valid units must be moved before it is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Collection {
     /// The superblock.
@@ -45,7 +45,7 @@ pub(crate) struct Collection {
 pub(crate) struct Move {
     /// The unit.
     pub(crate) unit: Unit,
-    /// Where it is.
+    /// Slot of the unit.
     pub(crate) from: Slot,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Move {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Victim {
     superblock: SuperblockIndex,
-    /// Units looked at.
+    /// Units examined so far.
     passed: u32,
     reason: CollectionReason,
     /// The logical block to merge, if this is a merge; the superblock is then the log that requires it.
@@ -61,7 +61,7 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    /// One that holds nothing.
+    /// A superblock without valid units.
     pub(super) fn to_erase(superblock: SuperblockIndex) -> Self {
         Victim { superblock, passed: 0, reason: CollectionReason::Space, merge: None }
     }
@@ -70,16 +70,16 @@ impl Victim {
 /// A die's search for superblocks whose data don't change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevellingSearch {
-    /// Superblock of the die that is looked at next, from the first on with all its bits in a cell.
+    /// The next superblock of the die to be examined, among those with all bits per cell.
     cursor: u32,
     found: Option<SuperblockIndex>,
 }
 
-/// Superblocks looked at for each erase: a pass over a die takes an eighth of its superblocks in erases.
+/// Superblocks examined per erase: a pass over a die takes an eighth of its superblocks in erases.
 const LOOKED_AT_PER_ERASE: u32 = 8;
 
 impl Ftl {
-    /// How much a collection on a die matters, one that is under way included.
+    /// Urgency of a collection on a die, including one in progress.
     pub(crate) fn urgency(&self, die: DieIndex) -> Urgency {
         if self.has_zones() {
             return self.urgency_of_erases(die);
@@ -105,8 +105,8 @@ impl Ftl {
             && self.blocks.free(die) > COLLECTOR_RESERVE
     }
 
-    /// Chooses a superblock of a die and begins to collect it. `None` if one is being collected there already, or
-    /// nothing could be won.
+    /// Chooses a superblock of a die and begins to collect it. `None` if a collection is in progress there, or would
+    /// gain no space.
     pub(crate) fn start_collection(&mut self, die: DieIndex) -> Option<Collection> {
         if self.dies[die as usize].victim.is_some() {
             return None;
@@ -175,11 +175,11 @@ impl Ftl {
         self.dies[die as usize].victim.map(|victim| victim.superblock)
     }
 
-    /// Appends to `moves` the next valid units of the die's victim, `most` at most, in the order of their slots.
-    /// Fewer than `most` means that these were the last: when all have been relocated, the victim can be erased.
+    /// Appends to `moves` the next valid units of the die's victim, at most `most`, in the order of their slots. If
+    /// there are fewer, these were the last: once all are relocated, the victim can be erased.
     ///
     /// # Panics
-    /// If nothing is being collected on the die.
+    /// If no collection is in progress on the die.
     pub(crate) fn next_moves(&mut self, die: DieIndex, most: usize, moves: &mut Vec<Move>) -> usize {
         let mut victim = self.dies[die as usize].victim.expect("a superblock is being collected");
         if let Some(merge) = &mut victim.merge {
@@ -199,7 +199,7 @@ impl Ftl {
         };
         let (mut passed, mut found) = (victim.passed, 0);
         while passed < in_use && found < most {
-            // Of so many slots no more than are wanted can be valid.
+            // The number of slots bounds the number of valid units.
             let slots = (in_use - passed).min((most - found).min(u32::MAX as usize) as u32);
             found += self.valid_among(first + passed..first + passed + slots, moves);
             passed += slots;
@@ -208,12 +208,12 @@ impl Ftl {
         found
     }
 
-    /// Appends the valid units of some slots to `moves`, and says how many they are.
+    /// Appends the valid units of some slots to `moves`, and returns their number.
     fn valid_among(&self, slots: std::ops::Range<Slot>, moves: &mut Vec<Move>) -> usize {
         let begin = moves.len();
         moves.resize(begin + slots.len(), Move { unit: 0, from: 0 });
         let mut end = begin;
-        // Without a branch for each slot, the look-ups of many are on their way to memory at once.
+        // Without a branch per slot, many look-ups are sent to memory at once.
         for from in slots {
             let (unit, valid) = self.reverse.look(&self.map, from);
             moves[end] = Move { unit, from };
@@ -224,9 +224,8 @@ impl Ftl {
     }
 
     /// Appends a unit that was read from the die's victim; `None` if it was overwritten or trimmed meanwhile.
-    ///
     /// # Panics
-    /// If nothing is being collected on the die.
+    /// If no collection is in progress on the die.
     pub(crate) fn relocate(&mut self, die: DieIndex, unit_move: Move) -> Option<Appended> {
         let victim = self.dies[die as usize].victim.expect("a superblock is being collected");
         if self.lookup(unit_move.unit) != Some(unit_move.from) {
@@ -246,10 +245,10 @@ impl Ftl {
         Some(appended)
     }
 
-    /// The die's victim was erased.
+    /// Called after the die's victim was erased.
     ///
     /// # Panics
-    /// If nothing is being collected on the die, or a unit in the victim is still valid.
+    /// If no collection is in progress on the die, or a unit in the victim is still valid.
     pub(crate) fn erased(&mut self, die: DieIndex) {
         let victim = self.dies[die as usize].victim.take().expect("a superblock is being collected");
         let superblock = victim.superblock;
@@ -265,7 +264,7 @@ impl Ftl {
         self.look_for_cold(die);
     }
 
-    /// The superblock to level, if it still can be and there is space to spare for it.
+    /// The superblock for wear levelling, if it is still suitable and there is spare space.
     fn take_levelling(&mut self, die: DieIndex) -> Option<SuperblockIndex> {
         if self.blocks.free(die) <= COLLECTOR_RESERVE + 1 {
             return None;

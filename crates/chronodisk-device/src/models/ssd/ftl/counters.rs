@@ -9,7 +9,7 @@ pub(crate) struct FtlCounters {
     pub(crate) host_units: u64,
     /// Units that it had written to where they have one.
     pub(crate) cached_units: u64,
-    /// Units moved from there to the others.
+    /// Units moved out of the SLC pool.
     pub(crate) emptied_units: u64,
     /// Units moved to win space.
     pub(crate) moved_units: u64,
@@ -17,7 +17,7 @@ pub(crate) struct FtlCounters {
     pub(crate) mapping_units: u64,
     /// Units moved to level wear.
     pub(crate) levelled_units: u64,
-    /// Slots that were programmed with nothing.
+    /// Slots programmed as padding.
     pub(crate) padded_units: u64,
     /// Units that a trim unmapped.
     pub(crate) trimmed_units: u64,
@@ -31,9 +31,9 @@ pub(crate) struct FtlCounters {
     pub(crate) erases: u64,
     /// Logical blocks merged from logs.
     pub(crate) merges: u64,
-    /// Partial merges among them: completed behind the log's data.
+    /// Partial merges among them: the log itself was completed.
     pub(crate) partial_merges: u64,
-    /// Logs that became a logical block's data as they were.
+    /// Logs that became a logical block's data unchanged.
     pub(crate) switches: u64,
     /// Slots of superblocks that were closed before they were full.
     pub(crate) unused_units: u64,
@@ -75,7 +75,7 @@ impl FtlCounters {
         ]
     }
 
-    /// Each at most so large that no life of a drive overflows it.
+    /// Limited so that no life of a drive overflows them.
     pub(super) fn from_words(words: [u64; FtlCounters::WORDS]) -> Self {
         let words = words.map(|word| word.min(1 << 60));
         let [host_units, moved_units, mapping_units, levelled_units, padded_units, trimmed_units, ..] = words;

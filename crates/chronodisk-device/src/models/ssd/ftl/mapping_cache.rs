@@ -13,19 +13,19 @@ use super::super::geometry::Slot;
 /// Flash accesses needed to look up a unit's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MappingAccess {
-    /// First, to make room in the cache: the translation unit that is to be written again, as an append of it to
+    /// First step, to make room in the cache: the translation unit to be written, by an append to
     /// [`Stream::Mapping`](super::Stream::Mapping).
     pub(crate) write_back: Option<TranslationUnit>,
-    /// Then the translation unit that is to be read; nothing if the entry is in memory.
+    /// Second step: the translation unit to be read; `None` if the entry is in memory.
     pub(crate) read: Option<TranslationUnit>,
 }
 
 /// A part of the mapping table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TranslationUnit {
-    /// Its own address.
+    /// Address of the translation unit.
     pub(crate) unit: Unit,
-    /// Where it is read from; nothing if it was never written, and so is not read.
+    /// Slot from which it is read; `None` if it was never written, and need not be read.
     pub(crate) slot: Option<Slot>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct MappingCache {
     oldest: Link,
 }
 
-/// An entry plus one; zero is none.
+/// Number of an entry plus one; zero for none.
 type Link = u32;
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl Ftl {
 }
 
 impl Ftl {
-    /// Every part of the mapping table that was changed in memory, to be written; nothing is changed afterwards.
+    /// All translation units changed in memory, to be written. Afterwards all are clean.
     pub(crate) fn changed_mapping(&mut self) -> Vec<Unit> {
         self.cache.as_mut().map_or_else(Vec::new, MappingCache::clean)
     }
@@ -114,7 +114,7 @@ impl MappingCache {
         })
     }
 
-    /// Most memory for the part of the mapping that is in memory; none where all of it is, which is the map itself.
+    /// Most memory for the cached part of the mapping; zero if all of it is in memory.
     pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
         let Mapping::DemandCached { entries } = parameters.mapping else { return 0 };
         let capacity = u64::from(entries.min(parameters.logical_units));

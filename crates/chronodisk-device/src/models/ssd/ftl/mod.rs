@@ -76,7 +76,7 @@ use victims::Victims;
 use zones::Zones;
 pub(crate) use zones::{ZoneIndex, ZoneParameters};
 
-/// Number of a unit with an address: the host's from 0, then those that hold the mapping table, if it is in flash.
+/// Number of an addressed unit: the host's from 0, then those of the mapping table, if it is in flash.
 pub(crate) type Unit = u32;
 
 /// The writer: each stream has a superblock of its own open in each die.
@@ -97,7 +97,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// All of them, in the order of their numbers.
+    /// All streams, in the order of their numbers.
     pub(crate) const ALL: [Stream; 6] =
         [Stream::Host, Stream::Collector, Stream::Mapping, Stream::Levelling, Stream::Cache, Stream::Emptying];
 }
@@ -107,14 +107,14 @@ impl Stream {
 pub(crate) struct Superpage {
     /// The superblock.
     pub(crate) superblock: SuperblockIndex,
-    /// Its number in the superblock.
+    /// Number of the superpage in the superblock.
     pub(crate) index: u32,
 }
 
-/// Where a unit was put.
+/// Place of an appended unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
-    /// Its slot.
+    /// Slot of the unit.
     pub(crate) slot: Slot,
     /// The superpage, if this was its last slot: it can be programmed, and [`Ftl::programmed`] is to be called when
     /// that has been done.
@@ -128,7 +128,7 @@ pub(crate) struct Ftl {
     sizes: Sizes,
     /// Slot of each unit, plus one; zero if it has none.
     map: FlatTable,
-    /// Which unit each slot holds.
+    /// The unit of each slot.
     reverse: Reverse,
     /// Mapped units of each region of [`REGION_UNITS`].
     regions: FlatTable,
@@ -136,7 +136,7 @@ pub(crate) struct Ftl {
     victims: Victims,
     /// The superblocks with one bit in a cell that may be emptied.
     slc_victims: Option<Victims>,
-    /// Where blocks are mapped: which of them is where.
+    /// Roles of superblocks with a block map; `None` without one.
     logs: Option<LogBlocks>,
     /// The zones of a zoned drive.
     zones: Option<Zones>,
@@ -145,8 +145,8 @@ pub(crate) struct Ftl {
     counters: FtlCounters,
 }
 
-/// Units of a region whose mapped ones are counted, so that a trim does not look at each of many that are not mapped:
-/// 4 TB of units of 4 KiB are 238,000 regions.
+/// Units of a region, whose mapped units are counted, so that a trim can skip unmapped regions: 4 TB of units of 4 KiB
+/// are 238,000 regions.
 const REGION_UNITS: u32 = 4_096;
 
 fn regions_of(units: u32) -> u64 {
@@ -191,8 +191,8 @@ impl Sizes {
         if stream == Stream::Cache { self.slc_units_per_superblock } else { self.units_per_superblock }
     }
 
-    /// Free superblocks of a die that the host may not take: the collector's, and one for data that leave the SLC pool,
-    /// which frees none of these superblocks.
+    /// Free superblocks of a die that the host may not use: the collector's, and one for data moved out of the SLC
+    /// pool, which frees none of these superblocks.
     #[inline]
     fn reserve(&self) -> u32 {
         COLLECTOR_RESERVE + u32::from(self.slc_superblocks > 0)
@@ -204,7 +204,7 @@ impl Sizes {
 struct Die {
     /// Valid units.
     valid: u32,
-    /// By stream.
+    /// Frontiers by stream.
     frontiers: [Option<Frontier>; Stream::ALL.len()],
     victim: Option<collector::Victim>,
     levelling: collector::LevellingSearch,
@@ -278,8 +278,8 @@ impl Ftl {
         &self.counters
     }
 
-    /// The slot of a unit that was written and not trimmed since. [`access_mapping`](Self::access_mapping) gives the
-    /// cost of the lookup.
+    /// The slot of a unit; `None` if it was never written, or trimmed since. [`access_mapping`](Self::access_mapping)
+    /// gives the cost of the lookup.
     #[inline]
     pub(crate) fn lookup(&self, unit: Unit) -> Option<Slot> {
         if self.zones.is_some() {
@@ -293,8 +293,8 @@ impl Ftl {
         self.parameters.bound_die(unit)
     }
 
-    /// Whether the stream's next unit can be appended on a die. It can if its superpage is begun; else the collector
-    /// may first have to free a superblock there, or the die has its share of valid data.
+    /// Whether the stream's next unit can be appended on a die. If its superpage is partly filled, it can. Otherwise
+    /// the collector may first have to free a superblock there, or the die may have its share of valid data.
     pub(crate) fn has_room(&self, stream: Stream, die: DieIndex) -> bool {
         let state = &self.dies[die as usize];
         let frontier = state.frontiers[stream as usize];
@@ -315,8 +315,8 @@ impl Ftl {
         }
     }
 
-    /// Where the host's next unit on a die goes: on with a superpage that is begun, else to where cells have one bit,
-    /// else to the others. `None` if there is no room.
+    /// The stream of the host's next unit on a die: that of a partly filled superpage, otherwise the SLC pool,
+    /// otherwise the ordinary superblocks. `None` if there is no room.
     #[inline]
     pub(crate) fn host_stream(&self, die: DieIndex) -> Option<Stream> {
         let cached =
@@ -352,15 +352,14 @@ impl Ftl {
         (start..dies).chain(0..start.min(dies)).find(|&die| self.has_room(stream, die))
     }
 
-    /// Units that the stream's begun superpage on a die still takes; zero if none is begun.
+    /// Free units in the stream's partly filled superpage on a die; zero without one.
     pub(crate) fn begun(&self, stream: Stream, die: DieIndex) -> u32 {
         let per_superpage = self.sizes.superpage(stream);
         let appended = self.dies[die as usize].frontiers[stream as usize].map_or(0, |frontier| frontier.appended);
         (per_superpage - appended % per_superpage) % per_superpage
     }
 
-    /// Puts a unit into the next slot of a stream on a die, from where on it is mapped there. `None` if there is no
-    /// room.
+    /// Puts a unit into the next slot of a stream on a die, and maps it there. `None` if there is no room.
     ///
     /// # Panics
     /// If there is no such unit.
@@ -390,8 +389,7 @@ impl Ftl {
         Some(Appended { slot, completed: self.advance(stream, die, frontier) })
     }
 
-    /// Completes the superpage that a stream has begun on a die with nothing, so that it can be programmed; `None` if
-    /// none is begun.
+    /// Pads the partly filled superpage of a stream on a die, so that it can be programmed; `None` without one.
     pub(crate) fn pad(&mut self, stream: Stream, die: DieIndex) -> Option<Superpage> {
         let padding = self.begun(stream, die);
         let mut completed = None;
@@ -421,7 +419,7 @@ impl Ftl {
         }
     }
 
-    /// The host needs the data of these units no longer.
+    /// Discards the data of these units.
     ///
     /// # Panics
     /// If there are no such units.
@@ -461,7 +459,7 @@ impl Ftl {
         self.dies[die as usize].valid
     }
 
-    /// Free superblocks of a die with as many bits in a cell as it has.
+    /// Free ordinary superblocks of a die.
     pub(crate) fn free_superblocks(&self, die: DieIndex) -> u32 {
         self.blocks.free(die)
     }
@@ -478,7 +476,7 @@ impl Ftl {
         self.blocks.get(superblock, Field::Valid)
     }
 
-    /// The stream's open superblock on a die, one that is opened now if need be. Only if there is room.
+    /// The stream's open superblock on a die, opened now if necessary. There must be room.
     fn frontier(&mut self, stream: Stream, die: DieIndex) -> Frontier {
         if let Some(frontier) = self.dies[die as usize].frontiers[stream as usize] {
             return frontier;
@@ -489,7 +487,7 @@ impl Ftl {
         Frontier { superblock, appended: 0 }
     }
 
-    /// A slot of the frontier was used: says which superpage that completed.
+    /// Notes that a slot of the frontier was used. Returns the superpage that it completed.
     fn advance(&mut self, stream: Stream, die: DieIndex, frontier: Frontier) -> Option<Superpage> {
         let Frontier { superblock, appended } = frontier;
         let appended = appended + 1;

@@ -13,15 +13,15 @@ pub(crate) struct FtlParameters {
     pub(crate) geometry: Geometry,
     /// Units that a host can address, numbered from 0.
     pub(crate) logical_units: u32,
-    /// On which die a unit is written.
+    /// Allocation of units to dies.
     pub(crate) allocation: Allocation,
-    /// How space is won back.
+    /// Parameters of the garbage collection.
     pub(crate) collector: CollectorParameters,
-    /// How erases are spread.
+    /// Wear levelling.
     pub(crate) wear: WearLevelling,
-    /// Where the mapping table is kept.
+    /// Place of the mapping table.
     pub(crate) mapping: Mapping,
-    /// A region of each die with one bit in a cell, into which the host writes first.
+    /// A region of each die with one bit per cell, into which the host writes first.
     pub(crate) slc_cache: Option<SlcCache>,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct FtlParameters {
 pub(crate) struct SlcCache {
     /// Superblocks of each die.
     pub(crate) superblocks: u32,
-    /// Some are emptied while fewer of them are free.
+    /// Number of its free superblocks below which some are emptied.
     pub(crate) empty_below: u32,
 }
 
-/// On which die a host's unit is written.
+/// Allocation of a host's unit to a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
     /// Fixed by the unit's number.
@@ -116,16 +116,16 @@ impl fmt::Display for AllocationOrder {
     }
 }
 
-/// How space is won back. Free blocks are counted in superblocks of one die.
+/// Garbage collection. Free blocks are counted in superblocks of one die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CollectorParameters {
-    /// Which superblock is collected.
+    /// Policy for choosing the victim.
     pub(crate) policy: VictimPolicy,
     /// The collector works while fewer are free (the soft threshold).
     pub(crate) start_below: u32,
-    /// The collector goes before the host while fewer are free (the hard threshold).
+    /// Number of free superblocks below which the collector goes before the host (the hard threshold).
     pub(crate) urgent_below: u32,
-    /// Whether the host's work goes first as long as the collector is not urgent.
+    /// Whether the host's work precedes the collector's until the collector is urgent.
     pub(crate) preemptible: bool,
 }
 
@@ -137,8 +137,8 @@ pub(crate) enum VictimPolicy {
     /// The one with the largest (1 - u) / 2u · age, u the valid share and age counted in superblocks closed since
     /// (Kawaguchi, Nishioka, Motoda, USENIX 1995).
     CostBenefit,
-    /// The one with the fewest valid units of so many drawn at random (Van Houdt, SIGMETRICS 2013; Li, Lee, Lui,
-    /// SIGMETRICS 2013; MQSim's RGA).
+    /// The one with the fewest valid units of this number of random candidates (Van Houdt, SIGMETRICS 2013; Li, Lee,
+    /// Lui, SIGMETRICS 2013; MQSim's RGA).
     Choices(u32),
     /// The one closed first that has anything to win.
     Fifo,
@@ -149,22 +149,22 @@ impl VictimPolicy {
     pub(crate) const RANDOM: VictimPolicy = VictimPolicy::Choices(1);
 }
 
-/// How erases are spread over the superblocks of a die.
+/// Distribution of erases over the superblocks of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WearLevelling {
-    /// Whether the least erased free superblock is written first; else the one freed last.
+    /// Whether the least erased free superblock is used first; otherwise the one freed last.
     pub(crate) dynamic: bool,
-    /// Difference of erase counts in a die from which on a superblock with few erases, whose data don't change, is
-    /// moved to the most erased free one; `None` never.
+    /// Difference of erase counts in a die at which a superblock with few erases, whose data don't change, is moved to
+    /// the most erased free one; `None` for never.
     pub(crate) move_at_difference: Option<u32>,
 }
 
-/// Where the mapping table is kept.
+/// Place of the mapping table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
-    /// All of it in the controller's memory.
+    /// Completely in the controller's memory.
     Ideal,
-    /// In flash, with so many entries in memory (DFTL: Gupta, Kim, Urgaonkar, ASPLOS 2009).
+    /// In flash, with this number of entries in memory (DFTL: Gupta, Kim, Urgaonkar, ASPLOS 2009).
     DemandCached {
         /// Entries in memory.
         entries: u32,
@@ -175,7 +175,7 @@ pub(crate) enum Mapping {
 pub(crate) const ENTRY_BYTES: u32 = 4;
 
 impl FtlParameters {
-    /// Units that hold the mapping table; none if it is all in memory. They are addressed after the host's.
+    /// Units that hold the mapping table; zero if it is in memory. Their addresses follow the host's.
     pub(crate) fn translation_units(&self) -> u32 {
         match self.mapping {
             Mapping::Ideal => 0,
@@ -188,17 +188,17 @@ impl FtlParameters {
         self.geometry.unit_bytes / ENTRY_BYTES
     }
 
-    /// All units that have an address.
+    /// All addressed units.
     pub(crate) fn addressed_units(&self) -> u32 {
         self.logical_units + self.translation_units()
     }
 
-    /// Units in the mapping tables: none with zones, whose units have fixed places.
+    /// Units in the mapping tables; zero with zones, whose units have fixed places.
     pub(crate) fn mapped_units(&self) -> u32 {
         if self.zones().is_some() { 0 } else { self.addressed_units() }
     }
 
-    /// Its zones, if it has any.
+    /// Parameters of its zones, if it has any.
     pub(crate) fn zones(&self) -> Option<ZoneParameters> {
         match self.allocation {
             Allocation::Zones(zones) => Some(zones),
@@ -214,7 +214,7 @@ impl FtlParameters {
         }
     }
 
-    /// Logs of a die that can be written at a time; none where blocks are not mapped.
+    /// Logs of a die that can be open at a time; zero without a block map.
     pub(crate) fn open_logs(&self) -> u32 {
         match self.allocation {
             Allocation::LogBlock { open_logs } => open_logs,
@@ -239,7 +239,7 @@ impl FtlParameters {
         (usable * self.geometry.units_per_superblock()).saturating_sub(self.geometry.units_per_superpage())
     }
 
-    /// The die to which allocation binds an addressed unit, if it does. Translation units are never bound.
+    /// The die to which allocation binds an addressed unit, if any. Translation units are never bound.
     pub(crate) fn bound_die(&self, unit: u32) -> Option<DieIndex> {
         match self.allocation {
             Allocation::Static(order) if unit < self.logical_units => {
@@ -306,10 +306,10 @@ impl FtlParameters {
         3 + mapping + levelling + emptying
     }
 
-    /// Whether the choices fit together.
+    /// Checks that the parameters are consistent.
     ///
     /// # Errors
-    /// The key of the profile that does not fit, and a sentence that says why.
+    /// The inconsistent key of the profile, and a sentence that gives the reason.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         let geometry = &self.geometry;
         geometry.check()?;
@@ -345,7 +345,8 @@ impl FtlParameters {
                 format!("{} free superblocks; expected {least} to {}", collector.start_below, blocks - 1),
             ));
         }
-        // With this reserve, the rest must hold the data and gain space; one superblock is reserved in any case.
+        // Besides this reserve, there must be room for the data and for collection; one superblock is reserved in any
+        // case.
         let kept_free = u64::from(collector.start_below - 2) * u64::from(geometry.dies());
         if u64::from(self.addressed_units()) + kept_free * u64::from(geometry.units_per_superblock()) > most {
             return Err(("collect-below", "keeps more superblocks free than the capacity leaves".to_owned()));
@@ -433,8 +434,8 @@ fn scaled(count: u32, part: u32, whole: u32) -> u32 {
 /// Superblocks of a die where blocks are mapped: one for a merge, and one that is a closed log.
 const MERGED_AND_CLOSED: u32 = 2;
 
-/// More than any card has; they are looked through.
+/// More open logs than any card has; each lookup searches all of them.
 const MOST_OPEN_LOGS: u32 = 64;
 
-/// As many entries as the largest mapping table has are no cache any more.
+/// A cache as large as the largest mapping table is no cache any more.
 const MOST_CACHED_ENTRIES: u32 = 1 << 28;

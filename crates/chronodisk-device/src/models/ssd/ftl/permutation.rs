@@ -3,7 +3,7 @@
 use chronodisk_sim::RandomStream;
 
 /// A bijection of `0..len` onto itself: a Feistel network of four rounds on the next larger power of two (Luby and
-/// Rackoff, 1988), walked until it is back below `len` (Black and Rogaway, 2002).
+/// Rackoff, 1988), iterated until the result is below `len` (Black and Rogaway, 2002).
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
     len: u32,
@@ -62,7 +62,7 @@ mod tests {
                 assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} of {len} twice");
                 neighbours += u32::from(place > 0 && number.abs_diff(permutation.at(place - 1)) < len / 50 + 1);
             }
-            // By chance a neighbour in place is within a fiftieth to either side in one case of twenty-five.
+            // In a random order, neighbours are within a fiftieth of each other in one case of twenty-five.
             assert!(len < 1_000 || neighbours < len / 12, "{neighbours} of {len}");
         }
     }

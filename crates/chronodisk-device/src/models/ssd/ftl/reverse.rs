@@ -27,15 +27,15 @@ pub(super) struct Reverse {
     units: u32,
 }
 
-/// Where the entries are in the words.
+/// Layout of the entries in the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     bits: u32,
 }
 
 impl Entry {
-    /// As many bits as all units' numbers need, fewer where the flash has so many slots that the maps would take more
-    /// than [`BITS_PER_UNIT`].
+    /// Bits for all units' numbers, or fewer if the flash has so many slots that the maps would take more than
+    /// [`BITS_PER_UNIT`].
     fn of(parameters: &FtlParameters) -> Self {
         Entry::for_sizes(parameters.addressed_units(), parameters.geometry.slots())
     }
@@ -51,7 +51,7 @@ impl Entry {
         (u64::from(slots) * u64::from(self.bits)).div_ceil(WORD_BITS)
     }
 
-    /// The word in which a slot's bits begin, and how many of another slot are before them there.
+    /// The word in which a slot's bits begin, and the number of other bits before them.
     #[inline]
     fn place(self, slot: Slot) -> (u32, u32) {
         let first = u64::from(slot) * u64::from(self.bits);
@@ -92,13 +92,13 @@ impl Entry {
 }
 
 impl Reverse {
-    /// Nothing is in any slot that the map would say so of.
+    /// A table without units in slots: no unit maps to any slot.
     pub(super) fn new(parameters: &FtlParameters) -> Self {
         let words = FlatTable::new(Reverse::bytes(parameters) / 4);
         Reverse { words, entry: Entry::of(parameters), units: parameters.addressed_units() }
     }
 
-    /// The same for a table that is about to be written all over.
+    /// As [`new`](Self::new), for a table that is about to be filled.
     pub(super) fn new_in_large_pages(parameters: &FtlParameters) -> Self {
         let entry = Entry::of(parameters);
         let words = FlatTable::new_in_large_pages(entry.words(parameters.geometry.slots()));
@@ -111,7 +111,7 @@ impl Reverse {
         Reverse { words: FlatTable::in_memory(memory), entry, units: parameters.addressed_units() }
     }
 
-    /// Bytes of the table; none where there are zones, whose slots' units follow from their places.
+    /// Bytes of the table; zero with zones, whose slots' units follow from their places.
     pub(super) fn bytes(parameters: &FtlParameters) -> u64 {
         match parameters.zones() {
             None => Entry::of(parameters).words(parameters.geometry.slots()) * 4,
@@ -119,12 +119,12 @@ impl Reverse {
         }
     }
 
-    /// The table as it is kept.
+    /// The table's words, as saved.
     pub(super) fn words(&self) -> &FlatTable {
         &self.words
     }
 
-    /// The whole table if it is not shared, for changes of many entries.
+    /// The whole table for changes of many entries; `None` if it is shared.
     pub(super) fn own(&mut self) -> Option<(Entry, &mut [[u8; 4]])> {
         Some((self.entry, self.words.own()?))
     }
@@ -169,7 +169,7 @@ impl Reverse {
         u64::from(unit) & self.entry.mask() == u64::from(self.bits_at(slot))
     }
 
-    /// The unit that is mapped to a slot, and whether there is one.
+    /// The unit mapped to a slot; `None` if there is none.
     #[inline]
     pub(super) fn look(&self, map: &FlatTable, slot: Slot) -> (Unit, bool) {
         let last = self.units - 1;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn bits_are_those_of_the_numbers_unless_the_spare_is_large() {
-        // A terabyte and four of 4 KiB units, with so many slots for a unit.
+        // One and four terabytes of 4 KiB units, with this number of slots per unit.
         let bits = |units: u32, slots: f64| Entry::for_sizes(units, (f64::from(units) * slots) as u32).bits;
         assert_eq!([1.07, 1.12, 1.28, 1.39].map(|slots| bits(244_140_625, slots)), [28, 28, 26, 24]);
         assert_eq!([1.07, 1.12, 1.28, 1.39].map(|slots| bits(976_562_500, slots)), [30, 30, 26, 24]);

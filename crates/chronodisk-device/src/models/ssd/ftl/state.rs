@@ -34,10 +34,10 @@ pub(crate) struct Resting {
     pub(super) map: FlatTable,
     pub(super) reverse: Reverse,
     pub(super) blocks: Vec<RestingBlock>,
-    /// By die and stream.
+    /// Frontiers by die and stream.
     pub(super) frontiers: Vec<[Option<Frontier>; Stream::ALL.len()]>,
     pub(super) counters: FtlCounters,
-    /// Of a drive that has zones, whose maps have no entries.
+    /// Present for a zoned drive, whose maps have no entries.
     pub(super) zones: Option<RestingZones>,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Resting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RestingBlock {
     pub(super) state: BlockUse,
-    /// Its place in the order in which the closed ones of its die were closed.
+    /// Index in the order in which the superblocks of its die were closed.
     pub(super) closing: u32,
     pub(super) erases: u32,
     /// With a block map: the logical block whose data superblock this is, plus one.
     pub(super) home: u32,
-    /// The units that it held in order when it was closed as a log before it was full; else zero.
+    /// The units that it held in order when it was closed as a log before it was full; otherwise zero.
     pub(super) in_order: u32,
 }
 
@@ -59,20 +59,20 @@ impl RestingBlock {
         RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0, in_order: 0 };
 }
 
-/// Where the bytes of a saved state are.
+/// Source of the bytes of a saved state.
 pub trait StateSource {
     /// Bytes in all.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A part of them as memory of its own: a private mapping, or a copy. It lies within [`len`](Self::len).
+    /// A part of the bytes as separate memory: a private mapping, or a copy. It must lie within [`len`](Self::len).
     ///
     /// # Errors
-    /// A sentence that says why it can't be had.
+    /// A sentence that gives the reason.
     fn part(&self, offset: u64, len: u64) -> Result<Box<dyn TableMemory>, String>;
 }
 
@@ -86,14 +86,14 @@ impl StateSource for [u8] {
     }
 }
 
-/// Why a saved state was refused.
+/// Reason why a saved state was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateError {
-    /// Not a saved state, or one that was cut off or changed.
+    /// The bytes are no saved state, or were truncated or changed.
     Damaged(String),
-    /// One of another version of the format.
+    /// The state has another version of the format.
     Version(u32),
-    /// One of another profile or capacity.
+    /// The state belongs to another profile or capacity.
     OtherDevice,
     /// The bytes could not be had.
     Unreadable(String),
@@ -139,7 +139,7 @@ fn damaged<T>(what: impl Into<String>) -> Result<T, StateError> {
 }
 
 impl Resting {
-    /// Puts a drive to rest that has nothing under way.
+    /// The resting state of a drive without operations in progress.
     pub(crate) fn of(ftl: Ftl) -> Self {
         let superblocks = 0..ftl.parameters.geometry.superblocks();
         let blocks = superblocks.map(|superblock| RestingBlock {
@@ -160,7 +160,7 @@ impl Resting {
         }
     }
 
-    /// The small sections: dies with counters, superblocks, and zones if there are such.
+    /// The small sections: dies with counters, superblocks, and zones if there are any.
     fn small_sections(&self) -> Vec<Vec<u8>> {
         let mut dies = Vec::with_capacity(self.frontiers.len() * DIE_BYTES + FtlCounters::WORDS * 8);
         for frontier in self.frontiers.iter().flatten() {
@@ -218,8 +218,8 @@ impl Resting {
         Ok(())
     }
 
-    /// Reads and checks a saved state of the device that `device` stands for, whose parameters these are. Also gives
-    /// the header's checksum, which stands for all of it.
+    /// Reads and checks a saved state with these parameters; `device` identifies its profile and capacity. Also returns
+    /// the header's checksum, which covers the whole state.
     pub(crate) fn read(
         parameters: &Arc<FtlParameters>,
         device: u64,
@@ -322,7 +322,7 @@ impl Ftl {
         Ftl::from_counted(resting, counts, seed)
     }
 
-    /// The same for a state whose counts are known, and its maps agree.
+    /// As [`Ftl::from_resting`], for a state with known counts and consistent maps.
     pub(super) fn from_counted(resting: Resting, counts: Counts, seed: u64) -> Result<Ftl, StateError> {
         let Counts { valid, regions } = counts;
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters, zones } = resting;
@@ -357,7 +357,7 @@ impl Ftl {
             if zones.is_none() {
                 check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes, blocks.pools())?;
             }
-            // From the last to the first, so that the first is taken first.
+            // From the last to the first, so that the first is used first.
             for superblock in of_die.clone().rev() {
                 match resting_blocks[superblock as usize].state {
                     BlockUse::Free if valid[superblock as usize] > 0 => {
@@ -419,13 +419,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts, and checks that every mapped unit has a slot that says so, and every such slot one unit.
+    /// Counts, and checks that every mapped unit has a slot that refers to it, and every such slot one unit.
     fn of(map: &FlatTable, reverse: &Reverse, parameters: &FtlParameters) -> Result<Self, StateError> {
         let geometry = &parameters.geometry;
         let (slc_superblocks, slc_units) = (parameters.slc_superblocks(), geometry.slc_units_per_superblock());
         let mut valid = vec![0; geometry.superblocks() as usize];
         let (units, slots) = (map.len() as u32, geometry.slots());
-        // Where a slot keeps a unit's whole number, it says itself that no other is in it.
+        // A slot with a unit's whole number can hold no other unit.
         let mut taken = if reverse.is_whole() { Vec::new() } else { vec![0u64; slots.div_ceil(u64::BITS) as usize] };
         let mut regions = FlatTable::new(regions_of(units));
         for (region, first) in (0..).zip((0..units).step_by(REGION_UNITS as usize)) {
@@ -468,7 +468,7 @@ impl Counts {
         }
     }
 
-    /// Of a state in which just these units are mapped, with so many in each superblock.
+    /// Counts of a state in which exactly these units are mapped, with this number in each superblock.
     pub(super) fn of_mapped(ranges: [std::ops::Range<Unit>; 2], addressed: u32, valid: Vec<u32>) -> Self {
         let mut regions = FlatTable::new(regions_of(addressed));
         for range in ranges {
@@ -485,7 +485,7 @@ impl Counts {
 /// Checks that no unit is mapped to an unwritten part of an open superblock, which would be written again.
 fn check_unwritten(resting: &Resting) -> Result<(), StateError> {
     let geometry = &resting.parameters.geometry;
-    // Whether a superblock could be open at all is checked elsewhere.
+    // Another check covers whether a superblock can be open at all.
     let open = resting.frontiers.iter().flatten().flatten().filter(|open| open.superblock < geometry.superblocks());
     for Frontier { superblock, appended } in open {
         let first = geometry.first_slot(*superblock);
@@ -585,7 +585,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Recomputes the checksums of a modified state, as far as its header can be followed: for tests.
+/// Recomputes the checksums of a modified state, as far as its header is readable; for tests.
 #[cfg(any(test, feature = "test-utils"))]
 pub fn reseal_state(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {

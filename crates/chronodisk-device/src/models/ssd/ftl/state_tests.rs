@@ -83,7 +83,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
         other[place] ^= 0x10;
         assert!(refused(&other).to_string().contains("not what was written"), "byte {place}");
     }
-    // With right checksums, a unit mapped to another unit's slot is found all the same.
+    // Even with valid checksums, a unit mapped to another unit's slot is detected.
     let mut other = bytes.clone();
     let map = 4_096 * 3;
     other.copy_within(map..map + 4, map + 4);
@@ -185,7 +185,7 @@ fn units_in_order_are_believed_only_where_they_are() {
     }
 }
 
-/// Zones empty, closed and full, one of these finished early, and a superblock that is to be erased.
+/// A drive with empty, closed and full zones, one of them finished early, and a superblock to be erased.
 fn zones_in_use(parameters: &Arc<FtlParameters>) -> Ftl {
     let mut drive = Drive(Ftl::new(Arc::clone(parameters), 0));
     drive.write(5 * 512, 7 * 24, false).unwrap();

@@ -1,4 +1,4 @@
-//! The flash translation layer against a shadow of it.
+//! The flash translation layer against a shadow model.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -42,7 +42,7 @@ pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
     }
 }
 
-/// The same with blocks mapped and logs.
+/// The parameters with a block map and logs.
 pub(super) fn with_logs(mut parameters: FtlParameters, open_logs: u32) -> FtlParameters {
     parameters.allocation = Allocation::LogBlock { open_logs };
     parameters.collector.policy = VictimPolicy::Greedy;
@@ -50,7 +50,7 @@ pub(super) fn with_logs(mut parameters: FtlParameters, open_logs: u32) -> FtlPar
     FtlParameters { mapping: Mapping::Ideal, slc_cache: None, ..parameters }
 }
 
-/// As many units as the checks allow.
+/// The parameters with as many units as the checks allow.
 fn to_the_last_page(mut parameters: FtlParameters) -> FtlParameters {
     let fits = |units| FtlParameters { logical_units: units, ..parameters.clone() }.check().is_ok();
     parameters.logical_units = (1..parameters.geometry.slots()).rev().find(|&units| fits(units)).unwrap();
@@ -90,7 +90,7 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
             }
             match size {
                 0 => to_the_last_page(parameters),
-                // So few that a slot keeps only a part of its unit's number.
+                // So few units that a slot keeps only a part of its unit's number.
                 1 => FtlParameters { logical_units: parameters.logical_units / 4, ..parameters },
                 _ => parameters,
             }
@@ -147,7 +147,8 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
     }
 }
 
-/// That a logical block's data are its own, and free superblocks are set aside for those without.
+/// Checks that a logical block's data superblock holds its own units only, and that free superblocks are reserved for
+/// logical blocks without one.
 fn check_logs(ftl: &Ftl, die: DieIndex) {
     let (Some(logs), Some(logical_blocks)) = (&ftl.logs, ftl.parameters().logical_blocks()) else { return };
     let of_die = (0..logical_blocks).filter(|logical| logical % ftl.dies() == die);
@@ -242,7 +243,7 @@ fn the_host_writes_where_cells_have_one_bit_until_that_is_full() {
     }
     assert_eq!(streams.iter().position(|&stream| stream == Stream::Host), Some(3 * 32));
     assert!(streams[96..].iter().all(|&stream| stream == Stream::Host));
-    // The one that was written first is emptied first, then another, and with two free no more.
+    // The pool's oldest superblock is emptied first, then another; with two free, no more.
     for first in [0, 32] {
         assert_eq!(ftl.urgency(0), Urgency::Background);
         let collection = ftl.start_collection(0).unwrap();
@@ -305,7 +306,7 @@ fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
     let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
     let blocks = parameters.logical_units / 96;
     (0..blocks * 96).for_each(|unit| drive.write(unit));
-    // Over six blocks of die 0 in turn, with two open logs ..
+    // Writes to six blocks of die 0 in turn, with two open logs ..
     let written = |drive: &mut Untimed, among: u32| {
         let before = *drive.ftl().counters();
         for write in 0..600 {
@@ -320,7 +321,7 @@ fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
     // .. and over two, where each write takes a superpage and four of them are a log; a merge empties several logs.
     let kept = written(&mut drive, 2);
     assert!((145..=155).contains(&(kept.erases - kept.merges)) && kept.merges < 100, "{kept:?}");
-    // One block alone fills superpages of 24 units, and logs.
+    // A single block alone fills superpages of 24 units, and logs.
     let alone = written(&mut drive, 1);
     assert!(alone.merges <= 600 / 96 + 2 && alone.padded_units <= 24, "{alone:?}");
 }
@@ -501,7 +502,7 @@ fn a_cached_mapping_costs_what_it_has_to() {
     let first = ftl.access_mapping(5, true);
     assert_eq!(first, MappingAccess { write_back: None, read: translation(0, None) });
     assert_eq!(ftl.access_mapping(5, false), MappingAccess::default());
-    // Fifteen more fill the cache; the next one takes the place of the oldest, whose part has to be written.
+    // Fifteen more units fill the cache. The next one replaces the oldest, whose translation unit must be written.
     for unit in 1_024..1_039 {
         assert_eq!(ftl.access_mapping(unit, false).write_back, None);
     }

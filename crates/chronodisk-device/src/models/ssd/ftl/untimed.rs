@@ -1,4 +1,4 @@
-//! A flash translation layer driven as fast as it goes: every program and erase ends at once.
+//! A flash translation layer without time: every program and erase ends at once.
 
 use super::super::geometry::DieIndex;
 use super::{Appended, Ftl, Move, Stream, Unit, Urgency, ZoneIndex};
@@ -9,12 +9,12 @@ pub(crate) struct Untimed {
     ftl: Ftl,
     /// The die that dynamic allocation writes to.
     die: DieIndex,
-    /// Its own, so that it is allocated once.
+    /// Reused, so that it is allocated once.
     moves: Vec<Move>,
 }
 
 impl Untimed {
-    /// Drives `ftl`, none of whose programs or collections are under way.
+    /// Drives `ftl`, which must have no program or collection in progress.
     pub(crate) fn new(ftl: Ftl) -> Self {
         Untimed { ftl, die: 0, moves: Vec::new() }
     }
@@ -43,8 +43,8 @@ impl Untimed {
         }
     }
 
-    /// The host writes a unit to the given die. Returns whether there was room; there is none if the die has its share
-    /// of valid data.
+    /// Writes a unit of the host to the given die. Returns whether there was room; there is none if the die has its
+    /// share of valid data.
     pub(crate) fn write_on(&mut self, die: DieIndex, unit: Unit) -> bool {
         let room = self.ftl.host_stream(die).is_some();
         if room {
@@ -65,7 +65,7 @@ impl Untimed {
         self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
     }
 
-    /// The host resets a zone and writes all of it. No more than one zone fewer than can be is active.
+    /// Resets a zone and writes all of it. At most one zone less than permitted is active.
     pub(crate) fn rewrite_zone(&mut self, zone: ZoneIndex) {
         self.ftl.reset_zone(zone);
         self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));

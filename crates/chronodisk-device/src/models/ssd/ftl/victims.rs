@@ -34,16 +34,16 @@ struct DieVictims {
     first_list: u32,
 }
 
-/// Draws without anything to win after which all candidates are looked at.
+/// Random draws without a gain after which all candidates are examined.
 const DRAWS_MOST: u32 = 4;
 
 impl Victims {
-    /// None yet, of the superblocks with as many bits in a cell as they have.
+    /// The candidates among ordinary superblocks; none yet.
     pub(super) fn of(parameters: &FtlParameters, seed: u64) -> Self {
         Victims::new(parameters.collector.policy, parameters, RandomStream::new(seed, "ssd", "victims"))
     }
 
-    /// None yet, of those with one bit in a cell, if there are such: each of them has something to win.
+    /// The candidates in the SLC pool, none yet; `None` without that pool. Each of them has something to gain.
     pub(super) fn of_slc(parameters: &FtlParameters) -> Option<Self> {
         let none = RandomStream::new(0, "ssd", "no victims by chance");
         parameters.slc_cache.map(|_| Victims::new(VictimPolicy::Fifo, parameters, none))
@@ -68,7 +68,7 @@ impl Victims {
         }
     }
 
-    /// Most memory for the candidates of a drive, those of a region with one bit in a cell included, by any policy.
+    /// Most memory for the candidates of a drive, including those in an SLC pool, for any policy.
     pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
         let geometry = &parameters.geometry;
         let per_die = u64::from(geometry.blocks_per_plane).max(2 * (u64::from(geometry.units_per_superblock()) + 1));
@@ -82,7 +82,7 @@ impl Victims {
         self.dies[die as usize].candidates
     }
 
-    /// A superblock becomes a candidate.
+    /// Adds a candidate.
     pub(super) fn add(&mut self, blocks: &mut Blocks, die: DieIndex, superblock: SuperblockIndex) {
         match self.policy {
             VictimPolicy::Greedy | VictimPolicy::Fifo => {
@@ -98,7 +98,7 @@ impl Victims {
         self.dies[die as usize].candidates += 1;
     }
 
-    /// A superblock is no candidate any more.
+    /// Removes a candidate.
     pub(super) fn remove(&mut self, blocks: &mut Blocks, die: DieIndex, superblock: SuperblockIndex) {
         self.dies[die as usize].candidates -= 1;
         match self.policy {
@@ -176,7 +176,7 @@ impl Victims {
         }
     }
 
-    /// The candidate closed first; those with nothing to win go to the end as if closed now.
+    /// The candidate closed first; candidates without a gain move to the end, as if closed now.
     fn oldest(&mut self, blocks: &mut Blocks, die: DieIndex) -> Option<SuperblockIndex> {
         for _ in 0..self.candidates(die) {
             let superblock = self.places.get(self.head(die, 0)).checked_sub(1)?;
@@ -193,7 +193,7 @@ impl Victims {
         if self.policy == VictimPolicy::Greedy { valid } else { 0 }
     }
 
-    /// Where the first superblock of a list is kept; the last is kept behind it.
+    /// Index of the first superblock of a list; the last one is stored after it.
     fn head(&self, die: DieIndex, list: u32) -> u32 {
         let lists = if self.policy == VictimPolicy::Greedy { self.units_per_superblock + 1 } else { 1 };
         2 * (die * lists + list)

@@ -61,7 +61,7 @@ pub(crate) struct ZoneParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ZoneState {
-    /// Nothing was written.
+    /// The zone is not written.
     Empty,
     /// A write has opened it.
     ImplicitlyOpen,
@@ -87,37 +87,37 @@ impl ZoneState {
 #[repr(u32)]
 enum Word {
     State,
-    /// Units whose writes were let in.
+    /// Units of accepted writes.
     Pointer,
     /// Units that are, or were, in the buffer.
     Arrived,
     /// Units that have a slot.
     Appended,
-    /// For the layer's driver: the first unit of the begun program unit, plus one.
+    /// For the caller of this layer: the first unit of the partly filled program unit, plus one.
     Begun,
 }
 
 /// Words of a zone's record, a power of two for the sake of addressing.
 const RECORD_WORDS: u32 = 8;
 
-/// All zones.
+/// State of all zones.
 #[derive(Clone, Debug)]
 pub(super) struct Zones {
     parameters: ZoneParameters,
     /// Groups of dies over which the zones go in turn.
     groups: u32,
     records: FlatTable,
-    /// By zone and place among its dies, plus one.
+    /// Superblock plus one, by zone and index among its dies.
     superblocks: FlatTable,
-    /// In the order in which they were opened.
+    /// Open zones in the order of opening.
     open: Vec<ZoneIndex>,
     closed: u32,
-    /// Full ones whose last data have not arrived.
+    /// Number of full zones whose last data have not arrived.
     filling: u32,
 }
 
 impl Zones {
-    /// All empty, if the drive has zones.
+    /// Empty zones; `None` without zones.
     pub(super) fn new(parameters: &FtlParameters) -> Option<Self> {
         let zone = parameters.zones()?;
         let zones = u64::from(parameters.logical_units / zone.size_units);
@@ -132,7 +132,7 @@ impl Zones {
         })
     }
 
-    /// Most memory for the zones of a drive; none if it has none.
+    /// Most memory for the zones of a drive; zero without zones.
     pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
         let Some(zone) = parameters.zones() else { return 0 };
         let zones = u64::from(parameters.logical_units / zone.size_units);
@@ -200,7 +200,7 @@ impl Zones {
 pub(super) struct RestingZones {
     parameters: ZoneParameters,
     zones: Vec<RestingZone>,
-    /// By zone and place among its dies, plus one.
+    /// Superblock plus one, by zone and index among its dies.
     superblocks: Vec<u32>,
 }
 
@@ -340,7 +340,7 @@ impl Zones {
     }
 }
 
-/// Where a unit of a zone is in the flash but for its superblock.
+/// Place of a unit in its zone, without the superblock.
 #[derive(Clone, Copy, Debug)]
 struct InZone {
     zone: ZoneIndex,
@@ -418,8 +418,8 @@ impl Ftl {
         Some(superblock * self.sizes.units_per_superblock + in_superblock)
     }
 
-    /// The slot that a unit would have if all zones had been written once in the order of their numbers; `None` for one
-    /// that can't be written.
+    /// The slot of a unit if all zones had been written once in the order of their numbers; `None` for a unit that
+    /// can't be written.
     pub(crate) fn slot_in_zone_as_written(&self, unit: Unit) -> Option<Slot> {
         let zones = self.zones();
         let InZone { zone, place, in_superblock } = self.in_zone(unit)?;
@@ -428,10 +428,10 @@ impl Ftl {
         Some(superblock * self.sizes.units_per_superblock + in_superblock)
     }
 
-    /// Lets a write in: where it goes. An append names the zone by its first unit.
+    /// Accepts a write, and returns its first unit. An append names the zone by its first unit.
     ///
     /// # Errors
-    /// Why it can't be.
+    /// Status of the refusal.
     pub(crate) fn write_to_zone(&mut self, first: Unit, units: u32, append: bool) -> Result<Unit, Status> {
         let zones = self.zones_mut();
         let ZoneParameters { size_units, capacity_units, .. } = zones.parameters;
@@ -475,11 +475,11 @@ impl Ftl {
         }
     }
 
-    /// Puts a unit that has arrived into its slot; `None` if the zone needs a superblock of a die that has none free
-    /// until something is erased there.
+    /// Puts an arrived unit into its slot; `None` if the zone needs a superblock of a die without free ones, until one
+    /// is erased there.
     ///
     /// # Panics
-    /// If the units before it in the zone were not appended.
+    /// If earlier units of the zone were not appended.
     pub(crate) fn append_to_zone(&mut self, unit: Unit) -> Option<Appended> {
         let InZone { zone, place, in_superblock } = self.in_zone(unit).expect("a write ends within its zone");
         let zones = self.zones.as_mut().expect("the drive has zones");
@@ -523,16 +523,16 @@ impl Ftl {
         self.zones_mut().set(zone, Word::Begun, begun.map_or(0, |begun| begun + 1));
     }
 
-    /// Whether all that was let into a zone has its slot, so that it can be reset or finished.
+    /// Whether all accepted writes of a zone have slots, so that it can be reset or finished.
     pub(crate) fn zone_is_settled(&self, zone: ZoneIndex) -> bool {
         let zones = self.zones();
         zones.get(zone, Word::Pointer) == zones.get(zone, Word::Appended)
     }
 
-    /// The host opens a zone.
+    /// Opens a zone for the host.
     ///
     /// # Errors
-    /// Why it can't be.
+    /// Status of the refusal.
     pub(crate) fn open_zone(&mut self, zone: ZoneIndex) -> Result<(), Status> {
         let zones = self.zones_mut();
         match zones.state(zone) {
@@ -554,7 +554,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The host writes no more to a zone: a begun program unit is completed with nothing, and to be programmed.
+    /// Finishes a zone for the host: pads a partly filled program unit, which must then be programmed.
     ///
     /// # Panics
     /// If the zone is not [settled](Self::zone_is_settled).
@@ -586,7 +586,7 @@ impl Ftl {
         completed
     }
 
-    /// A zone becomes empty; its superblocks are to be erased.
+    /// Resets a zone; its superblocks are then to be erased.
     ///
     /// # Panics
     /// If the zone is not [settled](Self::zone_is_settled).
@@ -602,7 +602,7 @@ impl Ftl {
             if self.blocks.use_of(superblock) == BlockUse::Open {
                 self.blocks.close(die, superblock);
             }
-            // Those with programs under way follow when these have ended.
+            // Superblocks with programs in progress follow at the programs' end.
             if self.blocks.is_candidate(superblock) {
                 self.victims.add(&mut self.blocks, die, superblock);
             }
@@ -616,7 +616,7 @@ impl Ftl {
         places.for_each(|place| zones.superblocks.set(place, 0));
     }
 
-    /// Where a zone's superblocks are noted.
+    /// Range of a zone's entries in the table of superblocks.
     fn places_of_zone(&self, zone: ZoneIndex) -> std::ops::Range<u32> {
         let dies = self.zones().parameters.dies;
         zone * dies..(zone + 1) * dies
@@ -636,7 +636,7 @@ impl Ftl {
         }
     }
 
-    /// Where there are zones: chooses a superblock that is to be erased.
+    /// With zones: chooses a superblock to be erased.
     pub(super) fn start_erase(&mut self, die: DieIndex) -> Option<Collection> {
         let superblock = self.victims.choose(&mut self.blocks, die)?;
         self.victims.remove(&mut self.blocks, die, superblock);
@@ -703,5 +703,5 @@ impl FtlParameters {
     }
 }
 
-/// More than any drive has; the open ones are looked through.
+/// More active zones than any drive has; a lookup searches all open ones.
 const MOST_ACTIVE: u32 = 1_024;

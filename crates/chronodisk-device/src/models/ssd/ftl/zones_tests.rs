@@ -16,7 +16,7 @@ pub(super) fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlPara
     let zone = ZoneParameters { size_units: 512, capacity_units: 7 * 24, dies, most_open, most_active };
     FtlParameters {
         allocation: Allocation::Zones(zone),
-        // As many as there are superblocks for.
+        // As many units as there are superblocks for.
         logical_units: small_geometry().blocks_per_plane * (4 / dies) * 512,
         ..parameters(VictimPolicy::Greedy)
     }
@@ -56,8 +56,8 @@ impl Drive {
         }
     }
 
-    /// Puts the drive to rest, and saves and loads it: an active zone whose program unit is begun is written on to its
-    /// end, or finished where it can't be.
+    /// Puts the drive to rest, and saves and loads it. An active zone with a partly filled program unit is written to
+    /// its end, or finished if it can't be.
     fn rest(&mut self, shadows: &mut Shadows) {
         for zone in 0..self.0.parameters().logical_units / 512 {
             let written = shadows.get(zone).written;
@@ -104,7 +104,7 @@ impl Drive {
 struct Shadow {
     state: ZoneState,
     written: u32,
-    /// When it was opened.
+    /// Instant at which it was opened.
     opened: u32,
 }
 
@@ -187,7 +187,7 @@ impl Shadows {
     }
 }
 
-/// Checks that each written unit has a slot of its own, no other unit has one, and the counts are right.
+/// Checks that each written unit has its own slot, other units have none, and the counts are right.
 fn check(ftl: &Ftl, shadows: &Shadows) {
     let geometry = ftl.parameters().geometry;
     let mut valid = vec![0; geometry.superblocks() as usize];
@@ -279,7 +279,7 @@ fn zones_are_worn_alike_and_cost_no_copies() {
     let parameters = Arc::new(FtlParameters { logical_units: 8 * 512, ..with_zones(4, 2, 2) });
     let mut drive = Drive(Ftl::new(Arc::clone(&parameters), 0));
     for round in 0..300 {
-        // One of eight zones all the time, of 24 superblocks.
+        // One of eight zones is rewritten, with 24 superblocks.
         let zone = if round < 8 { round } else { 3 };
         drive.manage(zone, Op::ZoneReset).unwrap();
         drive.write(zone * 512, 7 * 24, false).unwrap();
@@ -287,7 +287,7 @@ fn zones_are_worn_alike_and_cost_no_copies() {
     (0..4).for_each(|die| drive.erase(die));
     let counters = drive.0.counters();
     assert_eq!((counters.moved_units, counters.write_amplification()), (0, 1.0));
-    // 292 resets of four superblocks, over the 17 of each die that hold nothing else.
+    // 292 resets of four superblocks, spread over the 17 free ones of each die.
     assert_eq!(counters.erases, 292 * 4);
     let most = (0..24).map(|superblock| drive.0.erases(superblock)).max().unwrap();
     assert!(most <= 292 / 17 + 2, "{most}");
