@@ -20,7 +20,7 @@ const SOURCES: [&str; 12] = [
     "shim/boot.c",
 ];
 const TRAPPING: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
-/// Set to make `shim/page.h` anew, which the sources may not fit before.
+/// Environment variable that regenerates `shim/page.h`; before, it may not match the sources.
 const REGENERATE_VARIABLE: &str = "CHRONODISK_REGENERATE";
 
 fn main() {

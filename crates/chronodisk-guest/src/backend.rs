@@ -1,6 +1,5 @@
-//! The process behind the guest's devices: the vhost-user front ends, the engine on the guest's
-//! clock, the models and the stores, or the links to where these are. One per guest; it ends when the
-//! guest does.
+//! The process of the guest's devices: the vhost-user front ends, the engine on the guest's clock, and the models and
+//! stores or the links to remote ones. Each guest has one, which ends with the guest.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -77,7 +76,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Backend {
-    /// One per device, in their order.
+    /// One session per device, in order.
     sessions: Vec<VhostUserSession>,
     time: Time,
 }
@@ -95,20 +94,20 @@ struct VirtualTime {
     sampler: Sampler,
 }
 
-/// One device's arrivals on their way to the guest's clock.
+/// A device's arrivals, passed to the guest's clock.
 struct Arrivals<'a> {
     time: &'a mut VirtualTime,
     device: DeviceIndex,
 }
 
-/// Why the backend stops.
+/// Reason why the backend stops.
 pub(crate) enum RunEnd {
     GuestGone,
     ModelLost(ModelFault),
 }
 
 impl Backend {
-    /// With the file system that is to be mounted on the first device.
+    /// Builds the devices. Also returns the file system to be mounted on the first one.
     fn build(
         spec: &BackendSpec,
         page: ClockPage<layout::Backend>,
@@ -194,7 +193,7 @@ impl Backend {
         Ok(LastWord::Report(report))
     }
 
-    /// The models' statistics; with several devices each name has its device's before it.
+    /// The models' statistics. With several devices, each name has its device as a prefix.
     fn statistics(&self) -> Vec<(String, f64)> {
         let mut all = Vec::new();
         for index in 0..self.sessions.len() {
@@ -263,13 +262,13 @@ impl VirtualTime {
         for due in &due {
             sessions[usize::from(due.device.0)].complete(due.id, due.status);
         }
-        // The calls are in the guest's pipes, and their signal pending, before the guest goes on.
+        // The calls must be in the guest's pipes, with their signal pending, before the guest continues.
         for session in sessions {
             session.notify()?;
         }
         self.publish();
         if self.clock.engine().fault().is_some() {
-            // The guest must not go on without its device: it waits for the answer until it is ended.
+            // The guest must not continue without its device: it waits for the answer until it is ended.
             return Ok(true);
         }
         match exchange.write_all(&page::encode_answer(resume_at, due.len() as u64)) {
@@ -305,7 +304,7 @@ impl Time {
         }
     }
 
-    /// Asks the remote models. Runs in the host's time have none.
+    /// Fetches the statistics of remote models. Runs in the host's time have none.
     fn fetch_statistics(&mut self) {
         if let Time::Virtual(time) = self {
             time.clock.fetch_statistics();
@@ -319,7 +318,7 @@ impl Time {
         }
     }
 
-    /// The samples taken; none in the host's time.
+    /// The collected samples; none in the host's time.
     fn finish_samples(&mut self, sessions: &[VhostUserSession]) -> Result<Vec<Sample>, StoreError> {
         match self {
             Time::Virtual(time) => {
@@ -430,7 +429,7 @@ fn open_store(
     Ok(store)
 }
 
-/// Common backing of squashed devices, if there are several, so that mirrors among them are stored once.
+/// Shared backing of several squashed devices, so that equal blocks of mirrors are stored once.
 enum Joint {
     Nothing,
     Memory(JointMemory),
@@ -439,7 +438,7 @@ enum Joint {
 }
 
 impl Joint {
-    /// An image is of all devices together if it is given for each.
+    /// An image belongs to all devices together if it is given for each.
     fn of(devices: &[DeviceOptions], ports: &[ModelPort], seed: u64) -> Result<Self, Box<dyn std::error::Error>> {
         let choices = devices.iter().filter_map(|device| match &device.store {
             StoreChoice::Squashed { image, budget_bytes, .. } => Some((image.as_deref(), *budget_bytes)),
@@ -457,7 +456,7 @@ impl Joint {
             let budget_bytes = choices.iter().fold(0_u64, |sum, choice| sum.saturating_add(choice.1));
             return Ok(Joint::Memory(JointMemory::new(budget_bytes)));
         };
-        // All of them keep the strongest promise.
+        // All devices get the strongest promise of any.
         let each = devices.iter().zip(ports).map(|(device, port)| durability(device, port));
         let together = each.fold(Durability::default(), |all, one| Durability {
             write_through: all.write_through || one.write_through,
@@ -470,7 +469,7 @@ impl Joint {
     }
 }
 
-/// How a squashing store behaves, if it is chosen.
+/// Options of the squashing store, if one is chosen.
 fn squash_options(
     choice: &StoreChoice,
     durability: Durability,

@@ -187,7 +187,7 @@ fn drop_capabilities() -> io::Result<()> {
     }
     let mut header = Header { version: CAPABILITY_VERSION_3, pid: 0 };
     let mut now = [Sets::default(); 2];
-    // SAFETY: version 3 has two words of each set, which both calls find behind these pointers.
+    // SAFETY: version 3 has two words in each set, and both pointers refer to as many.
     unsafe {
         check(libc::syscall(libc::SYS_capget, &raw mut header, now.as_mut_ptr()))?;
         let kept = now[0].permitted & (1 << CAP_DAC_READ_SEARCH);

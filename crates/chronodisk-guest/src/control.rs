@@ -23,13 +23,13 @@ pub(crate) struct BackendSpec {
     pub overwrite: bool,
     /// Bounds of the sleep in every call of the model.
     pub model_delay: (Nanos, Nanos),
-    /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
+    /// Timeouts of remote models: for an answer, and for a lost connection.
     pub patience: (Duration, Duration),
     /// Interval of the guest's time between samples of the backend's use of the host.
     pub sample_every: Option<Nanos>,
 }
 
-/// First message of the backend: it is ready, or why not.
+/// First message of the backend: it is ready, or the reason why it is not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Readiness {
     Ready {
@@ -39,7 +39,7 @@ pub(crate) enum Readiness {
         rotational: Vec<bool>,
     },
     Refused(String),
-    /// A model that is elsewhere can't be had.
+    /// A remote model is not available.
     ModelLost(String),
 }
 
@@ -57,11 +57,11 @@ pub(crate) enum LastWord {
 pub struct BackendReport {
     /// Bytes that the store keeps.
     pub store_bytes: u64,
-    /// Requests whose bytes could not be moved, and were answered with an I/O error.
+    /// Requests answered with an I/O error because their bytes could not be moved.
     pub store_errors: u64,
     /// The first of these errors.
     pub first_store_error: Option<String>,
-    /// Why stores could not be closed, so that bytes may be lost that the devices had acknowledged.
+    /// Reasons why stores could not be closed, so that acknowledged bytes may be lost.
     pub close_errors: Vec<String>,
     /// Requests that the guest's driver put malformed on the ring.
     pub malformed_requests: u64,

@@ -18,9 +18,9 @@ use crate::shared::shared_enum;
 /// / 0.68.
 pub const KERNEL_SCALE_DEFAULT: f64 = 0.1;
 
-/// CPU time that each stop of a traced process at a system call costs by itself, in nanoseconds, until the guest has
-/// measured it on this host. A loop of empty system calls took 1309 to 1347 on a virtual machine of 2026; on another
-/// one it was 4,600 to 7,300.
+/// CPU time of each stop of a traced process at a system call, in nanoseconds, until the guest has measured it on this
+/// host. In a loop of empty system calls it was 1309 to 1347 on a virtual machine of 2026; on another one it was 4,600
+/// to 7,300.
 pub(crate) const TRAP_NANOS_UNMEASURED: u64 = 1_300;
 
 /// Additional cost of a stop at an emulated read of the time-stamp counter: a loop of such reads took 1840 to 1870 each
@@ -30,7 +30,7 @@ pub const TSC_EXTRA_NANOS_DEFAULT: u64 = 550;
 shared_enum! {
     /// Cause of a program's return to its kernel.
     pub enum Work = "CHRONODISK_WORK" {
-        /// A system call that is none of the others.
+        /// A system call of no other kind.
         Call = 0,
         /// A system call that reads or writes.
         Copy = 1,
@@ -51,13 +51,13 @@ shared_enum! {
 }
 
 impl Work {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 8;
-    /// All of them, in the order of the page.
+    /// All kinds, in the order of the page.
     pub const ALL: [Work; Work::COUNT] =
         [Work::Call, Work::Copy, Work::Fault, Work::Map, Work::Process, Work::Switch, Work::LookUp, Work::Queue];
 
-    /// As it is written.
+    /// Name of the kind in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -76,15 +76,15 @@ impl Work {
 /// Smallest charge for a piece of work, in nanoseconds: a program that waits for time to pass must see it pass, and no
 /// kernel executes a system call in less.
 pub(crate) const WORK_NANOS_MIN: u64 = 50;
-/// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it
-/// come.
+/// At least this fraction (1/n) of its CPU time counts, so that a kernel that computes until its next tick reaches the
+/// tick.
 pub(crate) const WORK_SHARE_MIN: u64 = 256;
 
 /// Charge for a piece of work that took CPU time `c` of the guest's kernel: added + scale × (c up to the bound - free
 /// part) + (c - bound). No difference is below zero, and the charge is at least 50 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkCost {
-    /// Nanoseconds of CPU time that count nothing.
+    /// Nanoseconds of CPU time that do not count.
     pub taken_off_nanos: u64,
     /// Nanoseconds that count anyway.
     pub added_nanos: u64,
@@ -97,7 +97,7 @@ pub struct WorkCost {
 }
 
 impl WorkCost {
-    /// A cost of nothing.
+    /// A cost of zero.
     pub(crate) const fn free() -> Self {
         WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0, bound_nanos: None }
     }
@@ -119,15 +119,15 @@ impl WorkCost {
     }
 }
 
-/// Prices of the kernel's work for a request of a block device, in nanoseconds of a native kernel.
+/// Prices of the kernel's work for a request to a block device, in nanoseconds of a native kernel.
 ///
-/// A guest's kernel does it by messages to another process and signals of its host, so its own CPU time for it says
-/// nothing. Up to a bound for each event it counts nothing, and the price is charged instead.
+/// A guest's kernel works by messages to another process and by signals of its host, so its own CPU time for requests
+/// has no meaning. Up to a bound for each event it does not count, and the price is charged instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCosts {
     /// A request's way from the program's system call to the device, the call itself not included.
     pub submission_nanos: u64,
-    /// Its interrupt and its completion.
+    /// Price of its interrupt and completion.
     pub completion_nanos: u64,
     /// Turning from the program to the idle task and back, where the processor idles until the completion.
     pub wake_up_nanos: u64,
@@ -167,7 +167,7 @@ pub struct KernelCosts {
     /// makes page tables and finds the program's pages in no cache.
     #[serde(default)]
     pub new_fault_extra_nanos: u64,
-    /// The same for a stretch that ends at an emulated read of the time stamp counter.
+    /// Deduction for a stretch that ends at an emulated read of the time stamp counter.
     pub tsc_extra_nanos: u64,
     /// Share that counts of work without a kind,
     pub other_scale: f64,
@@ -181,7 +181,7 @@ pub struct KernelCosts {
     /// Share of that copying that counts.
     #[serde(default)]
     pub copy_scale: f64,
-    /// Prices of requests; without them they are part of the work in which they occur.
+    /// Prices of requests; `None` if requests count as part of the work in which they occur.
     #[serde(default)]
     pub requests: Option<RequestCosts>,
     /// Costs of each kind of work, in the order of [`Work::ALL`].
@@ -189,7 +189,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// One factor on everything.
+    /// The same factor for all work.
     #[must_use]
     pub fn uniform(scale: f64) -> Self {
         let cost = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale, bound_nanos: None };
@@ -206,7 +206,7 @@ impl KernelCosts {
         }
     }
 
-    /// The factor, if it is one on everything.
+    /// The factor, if all work has the same.
     #[must_use]
     pub fn uniform_scale(&self) -> Option<f64> {
         (self.works == KernelCosts::uniform(self.other_scale).works).then_some(self.other_scale)
@@ -253,13 +253,13 @@ const SWITCH_BOUND_NANOS: u64 = 40_000;
 /// A system call without work, natively.
 const QUEUE_NANOS: u64 = 200;
 
-/// The same for work after an idle time: an interrupt and the way to its receiver.
+/// Bound for work after an idle time: an interrupt and the way to its receiver.
 pub(crate) const OTHER_BOUND_NANOS: u64 = 60_000;
 
-/// The same for a request's submission, its completion and a wake-up, each.
+/// Bound for a request's submission, its completion and a wake-up, each.
 const REQUEST_BOUND_NANOS: u64 = 60_000;
 
-/// How much there was of a kind of work.
+/// Amount of a kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worked {
     /// Pieces.

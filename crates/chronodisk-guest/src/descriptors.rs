@@ -21,15 +21,15 @@ pub(crate) const CONSOLE: RawFd = 35;
 pub(crate) const CLOCK_LIBRARY: RawFd = 36;
 /// Between launcher and backend.
 pub(crate) const CONTROL: RawFd = 37;
-/// Where the backend leaves the request log.
+/// File for the request log.
 pub(crate) const LOG: RawFd = 38;
-/// This executable, which is the guest's first process, too.
+/// This executable, which is also the guest's first process.
 pub(crate) const EXECUTABLE: RawFd = 39;
 /// The vhost-user sockets of the further devices, in both.
 const VHOST_FURTHER: RawFd = 40;
 /// Feed of a replayer in the guest.
 pub(crate) const FEED: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd;
-/// Where the guest's system calls are recorded.
+/// Memory for recorded system calls.
 pub(crate) const RECORDING: RawFd = FEED + 1;
 /// The highest of these numbers.
 pub(crate) const HIGHEST: RawFd = RECORDING;
@@ -44,7 +44,7 @@ pub(crate) const fn vhost(device: usize) -> RawFd {
 
 /// Takes over a descriptor that was inherited under `number`.
 pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the numbers above are not used for anything else, and each is taken once.
+    // SAFETY: the numbers above have no other use, and each is taken once.
     let fd = unsafe {
         if libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());
@@ -54,8 +54,8 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets `command` inherit each descriptor under its number, run on `cpu` alone if one is given, and
-/// die when this thread's process does.
+/// Lets `command` inherit each descriptor at its number, run only on `cpu` if one is given, and die with this thread's
+/// process.
 pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: Vec<(OwnedFd, RawFd)>) {
     let parent = std::process::id();
     let only = cpu.map(|cpu| {
@@ -73,7 +73,7 @@ pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: V
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
             if let Some(only) = &only {
-                // Without leave to choose its CPU it is merely less steady.
+                // Without the permission, the command is only less steady.
                 let _ = rustix::thread::sched_setaffinity(None, only);
             }
             // The launcher waits for its signals through a descriptor; others must not inherit that.
@@ -83,7 +83,7 @@ pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: V
             // A crashed kernel must not leave a core file in the caller's folder.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             check(libc::setrlimit(libc::RLIMIT_CORE, &none))?;
-            // The guest's kernel keeps a descriptor for every file of the host's tree that it knows.
+            // The guest's kernel holds a descriptor for every known file of the host's tree.
             let mut files = none;
             if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 {
                 files.rlim_cur = files.rlim_max;

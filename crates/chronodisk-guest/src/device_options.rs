@@ -1,4 +1,4 @@
-//! Which devices a guest has.
+//! Devices of a guest.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 /// A device of a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceOptions {
-    /// Its timing.
+    /// Model of the device.
     pub model: ModelChoice,
-    /// How many times as fast as its profile it is; 1 for a model that is elsewhere.
+    /// Speed relative to its profile; 1 for a remote model.
     pub speed: f64,
     /// Capacity in bytes instead of the model's own.
     pub capacity_bytes: Option<u64>,
     /// File with the state that it begins in, for a model that is here.
     pub state_file: Option<PathBuf>,
-    /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
+    /// Store of the device; an emulator server stores the bytes itself, and uses only the budget.
     pub store: StoreChoice,
     /// Data kept by the device survive a power cut of the host, too.
     pub durable: bool,
-    /// A new file for everything that is done to the store.
+    /// A new file that records all changes of the store.
     pub store_recording: Option<PathBuf>,
     /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
     pub store_rate: Option<u64>,
@@ -42,7 +42,7 @@ impl DeviceOptions {
     }
 }
 
-/// Where a device's model is.
+/// Place of a device's model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelChoice {
     /// Here.
@@ -52,7 +52,7 @@ pub enum ModelChoice {
         /// Name under which errors mention it.
         label: String,
     },
-    /// At an emulator server.
+    /// A model at an emulator server.
     Server {
         /// `HOST:PORT` or `unix:PATH`.
         address: String,
@@ -60,7 +60,7 @@ pub enum ModelChoice {
         token: Option<PathBuf>,
         /// Directory with certificates for TLS.
         tls_certificates: Option<PathBuf>,
-        /// Text of the profile; nothing for a device of the server's own.
+        /// Text of the profile; empty for a device of the server's own.
         text: String,
         /// Name under which errors mention the profile, or of the server's device.
         label: String,
@@ -69,41 +69,41 @@ pub enum ModelChoice {
     },
     /// In another program.
     Program {
-        /// As a shell takes it.
+        /// Command line for a shell.
         command: String,
     },
 }
 
-/// Where a device's bytes are kept.
+/// Place of a device's bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreChoice {
-    /// In memory, at most so many bytes.
+    /// In memory, with a limit in bytes.
     Ram {
         /// Bytes that may be kept.
         budget_bytes: u64,
     },
     /// In a file, made if it does not exist.
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The metadata of file systems alone, or everything compressed.
     Squashed {
-        /// The image, made if it does not exist; `None` for memory.
+        /// The image, created if it does not exist; `None` for memory.
         image: Option<PathBuf>,
         /// Bytes that may be kept in memory.
         budget_bytes: u64,
-        /// Everything is kept, compressed.
+        /// Whether all blocks are kept, compressed.
         exact: bool,
-        /// Name of the content that is made up.
+        /// Name of the kind of generated contents.
         content: String,
-        /// Bytes that may wait in memory until they are told apart.
+        /// Most bytes of unclassified blocks in memory.
         unclassified_bytes: u64,
         /// Journals are kept, but not read.
         ignore_journal: bool,
         /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
         names: Vec<String>,
-        /// Notices of programs are heard.
+        /// Whether programs' marker pages are honoured.
         notices: bool,
     },
 }

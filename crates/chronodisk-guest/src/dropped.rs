@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::spec::DroppedFiles;
 
-/// The upper layer, which no path of the guest's leads to any more.
+/// The upper layer, without a path in the guest.
 pub(crate) struct UpperLayer(OwnedFd);
 
 impl UpperLayer {

@@ -22,12 +22,12 @@ pub enum FileSystem {
     Btrfs,
     /// The one in the store, which is detected before the guest starts.
     Existing,
-    /// The raw device is left as it is.
+    /// No file system: the raw device stays unchanged.
     None,
 }
 
 impl FileSystem {
-    /// All of them, in the order of the help text.
+    /// All file systems, in the order of the help text.
     pub const ALL: [FileSystem; 7] = [
         FileSystem::Ext4,
         FileSystem::Ext3,
@@ -52,7 +52,7 @@ impl FileSystem {
         }
     }
 
-    /// The program that makes it, and the Debian package that has it.
+    /// Its mkfs program, and the Debian package of that.
     #[must_use]
     pub const fn maker(self) -> Option<(&'static str, &'static str)> {
         match self {
@@ -98,12 +98,12 @@ impl FileSystem {
     /// Mount options that go before the user's own.
     #[must_use]
     pub fn mount_options(self, capacity_bytes: u64) -> Option<&'static str> {
-        // Else a thread of the kernel would write them beside the command.
+        // Otherwise a kernel thread would write them during the command.
         self.leaves_inode_tables(capacity_bytes).then_some("noinit_itable")
     }
 
-    /// Whether inode tables are left as they are until their inodes are used: mkfs writes each group's by
-    /// itself and waits for it, which on 100 TiB are 819,200 requests and the only thing that would take long.
+    /// Whether mkfs leaves inode tables unwritten until their inodes are used. It writes each group's table separately
+    /// and waits for it: 819,200 requests on 100 TiB, by far the longest part.
     fn leaves_inode_tables(self, capacity_bytes: u64) -> bool {
         self == FileSystem::Ext4 && capacity_bytes > INODE_TABLES_WRITTEN_BYTES_MAX
     }
@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(written(FileSystem::Ext4, 4 << 40), (true, None));
         assert_eq!(written(FileSystem::Ext4, 100 << 40), (false, Some("noinit_itable")));
-        // Has no checksums in its group descriptors, and so no way to say that a table was left.
+        // ext3 has no checksums in its group descriptors, so it can't mark unwritten tables.
         assert_eq!(written(FileSystem::Ext3, 8 << 40), (true, None));
     }
 

@@ -7,9 +7,9 @@ use std::fmt;
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 5;
 
-/// Bytes that the launcher may have sent and the guest's first process not yet read. A guest kernel
-/// of release 6.1 stops listening to a serial line for ever once its 4 KiB of buffer are nearly
-/// full (`line_unthrottle` does not undo `line_throttle`), so they must never be.
+/// Most bytes sent by the launcher and not yet read by the guest's first process. A guest kernel of release 6.1
+/// permanently stops listening to a serial line once its 4 KiB of buffer are nearly full (`line_unthrottle` does not
+/// undo `line_throttle`), so this must never happen.
 pub(crate) const LINE_WINDOW_BYTES: usize = 2048;
 
 /// Kind of a frame.
@@ -26,21 +26,21 @@ pub(crate) enum Kind {
     Signal = 4,
     /// To the guest: the terminal's rows and columns, two bytes each.
     WindowSize = 5,
-    /// To the guest: the command's standard output has no reader any more.
+    /// To the guest: the reader of the command's standard output is gone.
     StdoutClosed = 6,
-    /// To the guest: the same for standard error.
+    /// To the guest: the reader of its standard error is gone.
     StderrClosed = 7,
     /// From the guest: bytes of standard output.
     Stdout = 16,
     /// From the guest: bytes of standard error.
     Stderr = 17,
-    /// From the guest: it takes so many more bytes of standard input, four bytes.
+    /// From the guest: number of further bytes of standard input that it accepts, four bytes.
     Credit = 18,
     /// From the guest: a [`crate::spec::Mark`] as JSON.
     Mark = 19,
-    /// From the guest: the [`crate::spec::Ending`] as JSON; nothing follows.
+    /// From the guest: the [`crate::spec::Ending`] as JSON; the last frame.
     Ending = 20,
-    /// From the guest: it has read so many more bytes of the line, four bytes.
+    /// From the guest: number of further bytes read from the line, four bytes.
     Taken = 21,
     /// From the guest: output of the command to its terminal.
     Terminal = 22,
@@ -88,10 +88,10 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     ///
     /// # Errors
-    /// When the stream is not one of frames; nothing can be decoded after that.
+    /// If the bytes are no frames. Decoding can't continue then.
     pub fn next(&mut self) -> Result<Option<(Kind, Vec<u8>)>, BadFrame> {
         if self.buffer.len() < HEADER_BYTES {
             return Ok(None);

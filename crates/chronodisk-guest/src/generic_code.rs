@@ -10,17 +10,17 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// An algorithm, and the file systems or arrays that hold its generic code; none if that is unknown.
+/// An algorithm, and the file systems or arrays that use its generic code; empty if these are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenericCode {
-    /// Its usual name.
+    /// Common name of the algorithm.
     pub algorithm: String,
-    /// Its users, by name.
+    /// Names of its users.
     pub holders: Vec<String>,
 }
 
-/// Algorithms for which kernels of x86-64 have code with instructions of their own, by the name that the crypto
-/// interface gives to the generic code.
+/// Algorithms for which x86-64 kernels use special instructions, by the name of their generic code in the crypto
+/// interface.
 const ALGORITHMS: [(&str, &str); 11] = [
     ("aes-generic", "AES"),
     ("aes-fixed-time", "AES"),
@@ -43,7 +43,7 @@ const RAID_6: &str = "RAID 6 parity";
 pub(crate) struct CryptoUsers(BTreeMap<String, u64>);
 
 impl CryptoUsers {
-    /// As of now; none on a kernel without the interface.
+    /// The current users; empty on a kernel without the interface.
     pub fn now() -> Self {
         CryptoUsers::parse(&fs::read_to_string("/proc/crypto").unwrap_or_default())
     }
@@ -77,7 +77,7 @@ impl CryptoUsers {
     }
 }
 
-/// Users in the guest's kernel now that were not there `before`.
+/// Users in the guest's kernel that did not exist `before`.
 pub(crate) fn held_since(before: &CryptoUsers) -> Vec<GenericCode> {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let mut held = Held::default();
@@ -131,8 +131,8 @@ impl Held {
         }
     }
 
-    /// `checksum` says `sha256 (sha256-generic)`. Checksums that native kernels have only generic code for, too, such
-    /// as xxHash, are none of these.
+    /// `checksum` is a text such as `sha256 (sha256-generic)`. Checksums for which native kernels have only generic
+    /// code, too, such as xxHash, do not count.
     fn add_btrfs(&mut self, checksum: &str) {
         match checksum.split_whitespace().next() {
             Some("crc32c") => self.add(CRC32C, Some("btrfs")),

@@ -16,7 +16,7 @@ use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Nothing,
-    /// One that a guest can mount.
+    /// A file system that a guest can mount.
     FileSystem(FileSystem),
     Other(&'static str),
 }
@@ -24,7 +24,7 @@ enum Held {
 /// Up to the superblock of btrfs and its end.
 const PROBED_BYTES: u64 = 128 << 10;
 
-/// Whether a device's bytes may have been there before this run: an open store is never asked for them otherwise.
+/// Whether a device's bytes may have existed before this run. Otherwise an open store need not be read.
 pub(crate) fn is_there(device: &DeviceOptions) -> bool {
     path_of(device).is_some_and(Path::exists) || matches!(device.model, ModelChoice::Server { .. })
 }
@@ -37,8 +37,7 @@ fn path_of(device: &DeviceOptions) -> Option<&Path> {
     }
 }
 
-/// The file system that is to be mounted: the one that is to be made, unless that would destroy something, or the one
-/// that is there.
+/// The file system to be mounted: the one to be made, unless that would destroy data, or the existing one.
 pub(crate) fn file_system(
     device: &DeviceOptions,
     is_there: bool,
@@ -87,7 +86,7 @@ const fn mark(at: usize, bytes: &'static [u8], what: &'static str) -> Mark {
     Mark { at, bytes, of: Held::Other(what) }
 }
 
-/// As libblkid has them (`libblkid/src/superblocks` of util-linux).
+/// Signatures as in libblkid (`libblkid/src/superblocks` of util-linux).
 const MARKS: [Mark; 23] = [
     Mark { at: 0, bytes: b"XFSB", of: Held::FileSystem(FileSystem::Xfs) },
     Mark { at: 0x1_0040, bytes: b"_BHRfS_M", of: Held::FileSystem(FileSystem::Btrfs) },

@@ -33,7 +33,7 @@ pub struct HostLacks {
 pub struct UserModeLinux {
     /// The kernel, an ordinary program.
     pub executable: PathBuf,
-    /// The folder of its modules; `None` if it has a guest's needs built in.
+    /// Folder of its modules; `None` if all modules of a guest are built in.
     pub modules: Option<PathBuf>,
 }
 
@@ -41,8 +41,8 @@ const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
 impl UserModeLinux {
-    /// A kernel of the user's own: a package's in `PREFIX/bin`, with its modules in `PREFIX/lib/uml/modules`, or one
-    /// with a guest's needs built in.
+    /// A kernel of the user's own: from a package in `PREFIX/bin`, with its modules in `PREFIX/lib/uml/modules`, or one
+    /// with all modules built in.
     ///
     /// # Errors
     /// If the program does not exist.
@@ -59,10 +59,10 @@ impl UserModeLinux {
         Ok(UserModeLinux { executable, modules })
     }
 
-    /// The kernel of a guest with this clock: `file`, or the one that is installed for the clock.
+    /// The kernel of a guest with this clock: `file`, or the installed one for the clock.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it does not exist.
     pub(crate) fn for_clock(time: &GuestTime, file: Option<&Path>) -> Result<Self, HostLacks> {
         match (file, time) {
             (Some(file), _) => UserModeLinux::at(file),
@@ -71,10 +71,9 @@ impl UserModeLinux {
         }
     }
 
-    /// The distribution's, or the kernel of the exact clock where there is none: it keeps this host's time, too.
-    ///
+    /// The distribution's kernel, or, without it, the kernel of the exact clock, which can keep this host's time, too.
     /// # Errors
-    /// When neither is installed.
+    /// If neither is installed.
     pub fn find_any() -> Result<Self, HostLacks> {
         UserModeLinux::find().or_else(|mut lacks| {
             exact_kernel::find().map_err(|_| {
@@ -84,10 +83,10 @@ impl UserModeLinux {
         })
     }
 
-    /// Finds the distribution's where that puts it.
+    /// Finds the distribution's kernel in its usual place.
     ///
     /// # Errors
-    /// When it is not installed.
+    /// If it is not installed.
     pub fn find() -> Result<Self, HostLacks> {
         let lacks = |what: String| HostLacks {
             what,
@@ -109,7 +108,7 @@ fn releases_in(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.join("modules.dep").is_file()).collect()
 }
 
-/// The release in a kernel's image. The kernel is not run for it, since nothing would confine it.
+/// The release according to a kernel's image. The kernel is not run for this, since it would not be confined.
 fn release_of(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
     if releases.is_empty() {
         return None;
@@ -166,12 +165,12 @@ pub(crate) fn require_program(name: &str, package: &str) -> Result<(), HostLacks
     })
 }
 
-/// Which of standard input, output and error are terminals.
+/// For each of standard input, output and error, whether it is a terminal.
 pub(crate) fn terminals() -> [bool; 3] {
     [io::stdin().is_terminal(), io::stdout().is_terminal(), io::stderr().is_terminal()]
 }
 
-/// Rows and columns of the terminal, if there is one.
+/// Rows and columns of the terminal; `None` without one.
 pub(crate) fn window_size() -> Option<(u16, u16)> {
     let of = |size: rustix::termios::Winsize| (size.ws_row, size.ws_col);
     rustix::termios::tcgetwinsize(io::stdout())
@@ -181,7 +180,7 @@ pub(crate) fn window_size() -> Option<(u16, u16)> {
         .map(of)
 }
 
-/// Whether standard input may be read: it is no terminal, or one that is not another job's.
+/// Whether standard input may be read: it is no terminal, or not the terminal of another job.
 pub(crate) fn owns_terminal() -> bool {
     !io::stdin().is_terminal()
         || rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
@@ -208,16 +207,16 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
-/// A CPU of the host for one guest and its device, claimed for as long as this lives.
+/// A CPU of the host for one guest and its device, claimed until this is dropped.
 ///
-/// The claim is an abstract socket's name, which goes with its last descriptor and leaves nothing.
+/// The claim is an abstract socket name, which is released with its last descriptor.
 pub(crate) struct HostCpu {
     pub number: usize,
     _claim: Option<UnixDatagram>,
 }
 
 impl HostCpu {
-    /// One that no other guest of this host has claimed, this thread's own first; its own if all are
+    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own; its own if all are
     /// claimed.
     pub fn claim() -> Self {
         let own = rustix::thread::sched_getcpu();
@@ -243,13 +242,13 @@ pub(crate) fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
 /// A reading of the host's time stamp counter and its monotonic clock at nearly one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterReading {
-    /// Of the counter, in the middle between one read before the clock and one after it.
+    /// Value of the counter in the middle between a read before the clock's reading and one after it.
     ticks: u64,
     clock: Instant,
 }
 
 impl CounterReading {
-    /// The tightest of many: an interrupt, or the host's taking the processor away, comes between the reads of few.
+    /// The tightest of many readings: few are disturbed by an interrupt, or by the loss of the processor.
     pub fn now() -> Self {
         let mut tightest = Self::once();
         for _ in 1..READINGS {
@@ -277,11 +276,11 @@ impl CounterReading {
         *FIRST.get_or_init(Self::now)
     }
 
-    /// The counter's rate in hertz from this reading until now, which is made to be a while.
-    ///
+    /// The counter's rate in hertz from this reading until now; waits if the interval is too short.
     /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error here shows in
-    /// nothing but a printed clock rate. A tight reading is uncertain by some 20 ns, which over the shortest while are
-    /// 10 ppm, and less over a longer one.
+    /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error only affects a
+    /// printed clock rate. A tight reading is uncertain by some 20 ns, which is 10 ppm of the shortest interval, and
+    /// less of a longer one.
     pub fn hertz_since(self) -> u64 {
         std::thread::sleep(MEASURED_MIN.saturating_sub(self.clock.elapsed()));
         self.hertz_until(Self::now())
@@ -307,7 +306,7 @@ pub(crate) fn wait_for(waits: &mut [PollFd<'_>], most: Duration) -> io::Result<(
     }
 }
 
-/// Whether a reader of standard input would wait: a regular file always has its answer ready.
+/// Whether a reader of standard input could block: a regular file is always ready.
 pub(crate) fn may_wait(stdin: &io::Stdin) -> bool {
     let is_file = rustix::fs::fstat(stdin)
         .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile);
@@ -343,7 +342,7 @@ mod tests {
         assert_eq!(of(b"\x7fELF\0%s\0Linux version 6.12.113 (buildd@x) #1\0"), Some(path("6.12.113")));
         assert_eq!(of(b"\x7fELF\0Linux version 6.1.17 (x)\0 6.1.176 \0"), None);
         assert_eq!(of(b"Linux version "), None);
-        // At the edge of two parts.
+        // At the boundary of two parts.
         for before in [30, 20, 1].map(|earlier| IMAGE_PART_BYTES - earlier) {
             let image = [&vec![b'L'; before][..], b"Linux version 7.2.7 (x)"].concat();
             assert_eq!(of(&image), Some(path("7.2.7")), "{before}");
@@ -370,7 +369,7 @@ mod tests {
         let after = |ticks: u64, clock: Duration| CounterReading { ticks: 1_000 + ticks, clock: first.clock + clock };
         assert_eq!(first.hertz_until(after(21_000_000, Duration::from_millis(10))), 2_100_000_000);
         assert_eq!(first.hertz_until(after(2, Duration::from_nanos(3))), 666_666_667);
-        // A host that moved us to a processor with another counter must not divide by nothing.
+        // After a move to a processor with another counter, the difference may be zero: no division by zero.
         assert_eq!(first.hertz_until(first), 1);
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn device_name(index: usize) -> String {
 
 /// Runs as the guest's first process and powers the guest off; never returns.
 pub fn guest_init() -> ! {
-    // SAFETY: nothing else runs in this process yet.
+    // SAFETY: no other thread runs in this process yet.
     unsafe { std::env::set_var("PATH", SYSTEM_PATH) };
     match Serial::open(SERIAL) {
         Ok(mut serial) => {
@@ -140,8 +140,8 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
 }
 
 fn mark(serial: &mut Serial, stage: Stage) {
-    // SAFETY: the instruction has no effect but its result; under the guest's clock it is trapped
-    // and answered in virtual time, which is why it is used.
+    // SAFETY: the instruction only returns a value. Under the guest's clock it is trapped and answered in virtual time,
+    // as intended here.
     let time_stamp_counter = unsafe { core::arch::x86_64::_rdtsc() };
     serial.send_mark(&Mark { stage, time_stamp_counter });
 }

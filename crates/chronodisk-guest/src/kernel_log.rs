@@ -1,10 +1,10 @@
-//! Warnings in the log of the guest's kernel: a run during which it complained is not one to be trusted unread.
+//! Warnings in the log of the guest's kernel, which make a run's figures doubtful.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// `Documentation/ABI/testing/dev-kmsg` of the kernel: each read gives one record.
+/// `Documentation/ABI/testing/dev-kmsg` of the kernel: each read returns one record.
 const FILE: &str = "/dev/kmsg";
 /// `LOG_LINE_MAX` and the longest head, with room.
 const RECORD_BYTES_MAX: usize = 8 << 10;
@@ -17,7 +17,7 @@ const WARNINGS_MAX: usize = 20;
 pub(crate) struct KernelLog(Option<File>);
 
 impl KernelLog {
-    /// Begins behind the present end of the log.
+    /// Begins at the current end of the log.
     pub fn from_now() -> Self {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(FILE);
         let at_end = file.and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
@@ -38,7 +38,7 @@ impl KernelLog {
                     None => {}
                 },
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // Old records gave way to new ones, which the next read gives.
+                // Old records were overwritten; the next read returns newer ones.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => more += 1,
                 Err(_) => break,
             }
@@ -58,16 +58,16 @@ pub(crate) struct LogPlace {
 /// `SYSLOG_ACTION_READ_ALL` of syslog(2).
 const READ_ALL: libc::c_int = 3;
 const LOG_BYTES_MAX: usize = 1 << 20;
-/// So many of the last lines are shown.
+/// Number of last lines that are shown.
 const REASONS_MAX: usize = 5;
 
 impl LogPlace {
-    /// Behind the last message.
+    /// The place after the last message.
     pub fn now() -> Self {
         LogPlace { lines: whole_log().lines().count() }
     }
 
-    /// The last complaints since then, a line each; empty if there are none.
+    /// The last warnings since then, a line each; empty without any.
     pub fn complaints(&self) -> String {
         let log = whole_log();
         let complaints: Vec<&str> = log.lines().skip(self.lines).filter_map(complaint_in).collect();
@@ -83,14 +83,14 @@ fn whole_log() -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The text of a line `<PRIORITY>[SECONDS] TEXT` if it is the kernel's and at least a warning.
+/// The text of a line `<PRIORITY>[SECONDS] TEXT` if it is a warning or worse from the kernel.
 fn complaint_in(line: &str) -> Option<&str> {
     let (priority, rest) = line.strip_prefix('<')?.split_once('>')?;
     let text = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(rest, |(_, text)| text);
     (priority.parse::<u32>().ok()? <= WARNING).then_some(text)
 }
 
-/// The text of a record if it is the kernel's and at least a warning: `PRIORITY,NUMBER,MICROSECONDS,...;TEXT`.
+/// The text of a record if it is a warning or worse from the kernel: `PRIORITY,NUMBER,MICROSECONDS,...;TEXT`.
 fn warning_in(record: &[u8]) -> Option<String> {
     let record = String::from_utf8_lossy(record);
     let (head, text) = record.split_once(';')?;

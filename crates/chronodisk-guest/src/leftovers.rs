@@ -84,7 +84,7 @@ fn unescaped(word: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
-/// Ends all swap: the guest has none before its command.
+/// Disables all swap: the guest has none before its command.
 fn end_swap() -> io::Result<()> {
     // A kernel without swap has no such file.
     let Ok(text) = fs::read("/proc/swaps") else { return Ok(()) };

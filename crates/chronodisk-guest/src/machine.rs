@@ -1,7 +1,7 @@
-//! The guest as the machine that programs expect: a host name that resolves, and queues like those of the drive.
+//! Settings that programs expect of a machine: a resolvable host name, and queues like those of the drive.
 //!
-//! A virtio disk tells block sizes, discard and the write cache by itself. It has no way to tell that a drive does not
-//! turn, by which btrfs and ext4 choose where they write.
+//! A virtio disk reports block sizes, discard and the write cache by itself. It can't report that a drive is not
+//! rotational, on which btrfs and ext4 base their allocation.
 
 use std::fs;
 use std::io;
@@ -15,9 +15,9 @@ use crate::init::device_name;
 /// The same on all hosts, because program output may depend on it.
 const HOST_NAME: &str = "chronodisk";
 const HOSTS: &str = "/etc/hosts";
-/// On a file system in memory that every guest has.
+/// Place in a file system in memory that every guest has.
 const HOSTS_FOR_NOW: &str = "/dev/shm/.chronodisk-hosts";
-/// As Debian has it for a host without a permanent address.
+/// Debian's address for a host without a permanent one.
 const ADDRESS: &str = "127.0.1.1";
 
 /// Names the guest, and lets its name resolve.
@@ -29,8 +29,8 @@ pub(crate) fn name() -> io::Result<()> {
     Ok(mount_bind(HOSTS_FOR_NOW, HOSTS)?)
 }
 
-/// Shows the list of hosts in the command's root, too, if that is another, and takes its own name away: it lives on
-/// where it is mounted.
+/// Mounts the list of hosts in the command's root, too, if that differs, and unlinks the file, which stays available
+/// through the mounts.
 pub(crate) fn hosts_are_shown_in(root: Option<&Path>) -> io::Result<()> {
     if !Path::new(HOSTS_FOR_NOW).exists() {
         return Ok(());
@@ -49,7 +49,7 @@ fn with_own_name(mut hosts: Vec<u8>) -> Vec<u8> {
     hosts
 }
 
-/// Says of each device whether it turns.
+/// Sets for each device whether it is rotational.
 pub(crate) fn set_queues(rotational: &[bool]) -> io::Result<()> {
     for (index, turns) in rotational.iter().enumerate() {
         let file = format!("/sys/block/{}/queue/rotational", device_name(index));

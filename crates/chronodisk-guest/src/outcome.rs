@@ -19,11 +19,11 @@ use crate::spec::{CheckResult, DroppedFiles, Stage};
 /// Result of a run whose command was started.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// The command's exit status as a shell gives it.
+    /// The command's exit status as in a shell.
     pub exit_status: i32,
-    /// When each stage of the guest's life ended, in its own time.
+    /// End of each stage of the guest's life, in its own time.
     pub stages: BTreeMap<Stage, Nanos>,
-    /// When the command began and ended, in the guest's time.
+    /// Begin and end of the command, in the guest's time.
     pub command: (Nanos, Nanos),
     /// The host's time from the guest's start to its end.
     pub host_total: Duration,
@@ -35,7 +35,7 @@ pub struct RunOutcome {
     pub clock: ClockOptions,
     /// Counters from boot to power-off.
     pub counters: ClockCounters,
-    /// The same up to the command's begin and its end.
+    /// Counters at the command's begin and at its end.
     pub counters_at: (ClockCounters, ClockCounters),
     /// Result of the replay, if system calls were replayed.
     pub replay: Option<ReplayOutcome>,
@@ -53,22 +53,22 @@ pub struct RunOutcome {
     pub host_cpu: usize,
     /// The file system that was mounted.
     pub file_system: FileSystem,
-    /// The signal that asked the run to end, if one did. The exit status is then the command's own only if the command
-    /// ended by itself.
+    /// The signal that ended the run, if one did. The exit status is then the command's own only if the command ended
+    /// by itself.
     pub asked_to_end: Option<i32>,
-    /// Why not all of the command's output could be written, if so.
+    /// Reason why some of the command's output could not be written.
     pub output_failure: Option<String>,
     /// Whether the file system had done its own work when the command began.
     pub settled: Settled,
-    /// Files that the guest wrote to its view of the host's tree, and that ended with it.
+    /// Files that the guest wrote to its view of the host's tree, and that were dropped with it.
     pub dropped: DroppedFiles,
     /// Generic code that the guest's kernel held when the command had ended.
     pub generic_code: Vec<GenericCode>,
-    /// How often each system call was refused to the guest's kernel, by name; `None` if that was not heard.
+    /// Number of refusals of each system call to the guest's kernel, by name; `None` if refusals were not received.
     pub refused_calls: Option<BTreeMap<String, u64>>,
 }
 
-/// Why there is no outcome.
+/// Reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The host lacks something.
@@ -83,11 +83,11 @@ pub enum RunError {
     /// The guest's kernel ended without a word.
     #[error("the guest's kernel died ({how})")]
     GuestDied {
-        /// Its exit status.
+        /// Exit status of the process, in words.
         how: String,
         /// The last it printed.
         console: String,
-        /// How often each system call was refused to it, by name.
+        /// Number of refusals of each system call, by name.
         refused_calls: BTreeMap<String, u64>,
     },
     /// The guest's clock can't serve the kernel.
@@ -96,7 +96,7 @@ pub enum RunError {
          seccomp=on and with one processor"
     )]
     KernelUnknown,
-    /// Something outside of the guest has killed one of its processes.
+    /// A process outside the guest has killed one of its processes.
     #[error("process {pid} of the guest was killed by signal {signal} from outside; the guest was ended")]
     ProcessKilled {
         /// The process's number on the host.
@@ -107,15 +107,15 @@ pub enum RunError {
     /// The backend ended before the guest.
     #[error("the device's backend process died ({how}); the guest was ended")]
     BackendDied {
-        /// Its exit status.
+        /// Exit status of the process, in words.
         how: String,
     },
-    /// A process that helps the run has ended, which it does not do by itself.
+    /// A helper process has ended, which it does not do by itself.
     #[error("{what} died ({how}); the guest was ended")]
     HelperDied {
         /// The process, by its task.
         what: &'static str,
-        /// Its exit status.
+        /// Exit status of the process, in words.
         how: String,
     },
     /// A model that is elsewhere was lost.
@@ -124,10 +124,10 @@ pub enum RunError {
     /// The user ended it.
     #[error("interrupted")]
     Interrupted {
-        /// By this signal.
+        /// Number of the signal.
         signal: i32,
     },
-    /// Something went wrong on the host.
+    /// An operation on the host failed.
     #[error("{doing}: {source}")]
     Io {
         /// The attempted action.

@@ -1,5 +1,5 @@
-//! The command's output on its way to the launcher's own streams: bounded queues and non-blocking writes, so that a
-//! reader that stalls blocks nothing else in the launcher.
+//! The command's output, queued for the launcher's own streams: bounded queues and non-blocking writes, so that a
+//! stalled reader blocks nothing else in the launcher.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Bytes of one queue beyond which no more is to be taken from the guest.
+/// Length of a queue at which no more output is taken from the guest.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one write: the amount that a pipe accepts without blocking once it polls writable (pipe(7), PIPE_BUF).
 const WRITE_BYTES_MAX: usize = 4096;
-/// Writes to one stream before others are looked at again.
+/// Most writes to one stream before the others get a turn.
 const WRITES_AT_ONCE: usize = 64;
 
-/// Where output goes.
+/// Destination of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The launcher's standard output.
@@ -34,7 +34,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// This process's streams.
+    /// Queues for this process's standard streams.
     pub fn standard() -> io::Result<Self> {
         Ok(Outputs {
             stdout: Outlet::new(Some(io::stdout().as_fd().try_clone_to_owned()?)),
@@ -56,7 +56,7 @@ impl Outputs {
         self.outlets().iter().any(|outlet| outlet.waiting.len() > QUEUE_BYTES_MAX)
     }
 
-    /// Whether nothing waits.
+    /// Whether all queues are empty.
     pub fn are_empty(&self) -> bool {
         self.outlets().iter().all(|outlet| outlet.waiting.is_empty())
     }
@@ -69,7 +69,7 @@ impl Outputs {
         })
     }
 
-    /// Writes as much as the targets accept now; returns those that were closed since the last call.
+    /// Writes as much as the streams accept now. Returns those that were closed since the last call.
     pub fn write(&mut self) -> Vec<Target> {
         let mut closed = Vec::new();
         for target in [Target::Stdout, Target::Stderr, Target::Terminal] {
@@ -121,7 +121,7 @@ fn terminal() -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// One stream; closed once it has no descriptor.
+/// One stream; closed if it has no descriptor.
 struct Outlet {
     fd: Option<OwnedFd>,
     waiting: VecDeque<u8>,

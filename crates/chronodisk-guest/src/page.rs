@@ -21,9 +21,9 @@ use crate::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu,
 /// Options of the guest's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockOptions {
-    /// How time passes.
+    /// Mode of the guest's time.
     pub time: GuestTime,
-    /// Taken off instead where an alarm interrupted the user code.
+    /// Deduction instead, if an alarm interrupted user code.
     pub interrupt_nanos: u64,
     /// `CLOCK_REALTIME` in the guest at virtual time zero, in nanoseconds since 1970.
     pub realtime_start_nanos: u64,
@@ -31,7 +31,7 @@ pub struct ClockOptions {
     pub tsc_hertz: u64,
     /// Seed of the random bytes that the guest's kernel gets from its host.
     pub seed: u64,
-    /// Diagnostic: the clock sleeps up to so long, at random, at one in eight of its entries.
+    /// Diagnostic: longest random sleep of the clock at one in eight of its entries.
     pub disturbance_max: Nanos,
 }
 
@@ -72,10 +72,10 @@ pub struct ClockCounters {
     /// and the part counted in full, because it was beyond the emulation's share of a call.
     #[serde(default)]
     pub kernel_in_full_nanos: u64,
-    /// Virtual nanoseconds counted at the prices of requests, a part of those counted.
+    /// Virtual nanoseconds charged by the prices of requests, included in those charged.
     #[serde(default)]
     pub kernel_requests_nanos: u64,
-    /// CPU nanoseconds of the guest's programs, traps taken off.
+    /// CPU nanoseconds of the guest's programs, without their stops.
     pub user_cpu_nanos: u64,
     /// Bytes that the guest read from the host's tree, untimed.
     pub host_tree_read_bytes: u64,
@@ -86,7 +86,7 @@ pub struct ClockCounters {
     /// Virtual nanoseconds of the first stretches after long stops that were not charged, because
     /// cold caches cost them and not the guest.
     pub cold_nanos: u64,
-    /// CPU nanoseconds of the guest's programs that their stops took, which were taken off.
+    /// CPU nanoseconds of the guest's programs that were deducted for their stops.
     #[serde(default)]
     pub trap_overhead_nanos: u64,
     /// Times that a program was seen to spin while computing takes no time ([`ExactCpu::Zero`]), and was charged 10 ms
@@ -174,14 +174,14 @@ impl ClockPage<Launcher> {
         self.words().tsc_hertz.set(&self.writer, hertz);
     }
 
-    /// Says whether something is on its way between launcher and guest: an idle guest's clock stands
-    /// still meanwhile, so that the launcher's speed never shows.
+    /// Sets whether data are in transit between launcher and guest. Meanwhile an idle guest's clock stands still, so
+    /// that the launcher's speed never shows.
     pub fn set_launcher_owes(&self, owes: bool) {
         self.words().launcher_owes.set(&self.writer, owes.into());
     }
 
-    /// Says whether the guest would get standard input if there were any: a guest that reads it and
-    /// idles then lives at the host's pace.
+    /// Sets whether the guest would get standard input as soon as it arrives. A guest that reads it while idle then
+    /// follows the host's time.
     pub fn set_input_awaited(&self, awaited: bool) {
         self.words().input_awaited.set(&self.writer, awaited.into());
     }
@@ -237,7 +237,7 @@ impl ClockPage<Launcher> {
         }
     }
 
-    /// The process of the guest that something outside of it has killed, and the signal's number, if one was.
+    /// The process of the guest that was killed from outside, and the signal's number.
     #[must_use]
     pub fn lost_process(&self) -> Option<(u64, i32)> {
         let words = self.words();
@@ -247,10 +247,10 @@ impl ClockPage<Launcher> {
 }
 
 impl ClockPage<Backend> {
-    /// Maps the page that was inherited as `fd`, and says that nothing is outstanding.
+    /// Maps the page inherited as `fd`, and marks it as without outstanding requests.
     ///
     /// # Errors
-    /// When `fd` is no such page.
+    /// If `fd` is no such page.
     pub fn open(fd: OwnedFd) -> io::Result<Self> {
         let page = ClockPage::map(fd, Backend)?;
         page.publish(None, 0);
@@ -260,7 +260,7 @@ impl ClockPage<Backend> {
     /// The guest's clock.
     ///
     /// # Errors
-    /// When the page names none.
+    /// If the page names no known clock.
     pub(crate) fn clock(&self) -> io::Result<Clock> {
         let found = self.words().clock.get();
         let known = [Clock::Stopping, Clock::Exact, Clock::Real].into_iter().find(|clock| *clock as u64 == found);
@@ -294,7 +294,7 @@ impl ClockPage<Backend> {
         words.request_bytes.set(&self.writer, words.request_bytes.get().saturating_add(bytes));
     }
 
-    /// Says when the device next needs the guest. Only while the guest stands still.
+    /// Publishes when the device next needs the guest. Only while the guest stands still.
     pub fn publish(&self, completion_bound: Option<Nanos>, outstanding: u64) {
         self.words().completion_bound.set(&self.writer, completion_bound.map_or(NEVER, Nanos::as_nanos));
         self.words().outstanding.set(&self.writer, outstanding);
@@ -323,7 +323,7 @@ impl<W> ClockPage<W> {
     }
 }
 
-/// The guest's time as the page has it, which only this makes.
+/// The guest's time in the form of the page.
 fn encoded(time: &GuestTime) -> (Clock, Computing, Idling) {
     let idling = |idle: IdlePace| match idle {
         IdlePace::Jump | IdlePace::JumpUntilTyping => Idling::Jump,
@@ -340,7 +340,7 @@ fn encoded(time: &GuestTime) -> (Clock, Computing, Idling) {
     }
 }
 
-/// A factor as the shim calculates with it.
+/// A factor in the unit that the shim uses.
 fn millionths(factor: f64) -> u64 {
     (factor * 1e6).round() as u64
 }

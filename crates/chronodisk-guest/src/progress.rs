@@ -7,18 +7,18 @@ use chronodisk_sim::Nanos;
 use crate::page::Traffic;
 use crate::spec::Stage;
 
-/// Something that happens in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
     /// A stage of the guest's life has ended.
     Stage(Stage),
-    /// The command is about to write to the terminal: anything drawn there must go first.
+    /// The command is about to write to the terminal: a drawn progress line must be erased first.
     Output,
-    /// The command runs, and its output leaves a line of the terminal free. Comes several times a second.
+    /// The command is running, and its output leaves a line of the terminal free. Sent several times a second.
     Progress(Progress),
-    /// A store was closed after a run that failed, and this is to be told of it.
+    /// A message about the closing of a store after a failed run.
     StoreNotice(String),
-    /// For the first time a call has succeeded that a replay can't make, so the recording of system calls is
+    /// A call that a replay can't make has succeeded for the first time, so the recording of system calls is
     /// incomplete.
     Unrecordable(&'static str),
 }
@@ -54,7 +54,7 @@ impl Screen {
         self.is_commands |= bytes.contains(&ESCAPE);
     }
 
-    /// Whether a line can be drawn and taken away again without a trace.
+    /// Whether a progress line can be drawn and erased again without a trace.
     pub fn is_free(&self) -> bool {
         !self.mid_line && !self.is_commands
     }
@@ -63,7 +63,7 @@ impl Screen {
 /// Begins a control sequence of a terminal.
 const ESCAPE: u8 = 0x1b;
 
-/// When progress is told next.
+/// Instant of the next progress event.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     last: Instant,
@@ -74,7 +74,7 @@ impl Pulse {
         Pulse { last: Instant::now() }
     }
 
-    /// Whether it is time, at most once an interval.
+    /// Whether the next event is due; at most once an interval.
     pub fn beats(&mut self) -> bool {
         let beats = self.last.elapsed() >= PROGRESS_INTERVAL;
         if beats {

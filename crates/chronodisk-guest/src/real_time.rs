@@ -27,7 +27,7 @@ pub(crate) struct RealTime {
     page: ClockPage<Backend>,
     pace: Pace,
     scheduling: real_host::Scheduling,
-    /// Without it wake-ups are slower, and nothing else is different.
+    /// Without it, wake-ups are slower, without any other effect.
     keep_awake: Option<real_host::KeepAwake>,
     names: Names,
     leaving: Vec<Departure>,
@@ -40,17 +40,17 @@ struct Names {
     free: Vec<u32>,
 }
 
-/// One device's arrivals on their way to the clock.
+/// A device's arrivals, passed to the clock.
 struct Arrivals<'a> {
     time: &'a mut RealTime,
     device: DeviceIndex,
 }
 
-/// So close to an instant no system call is begun that could pass it.
+/// Closer to an instant than this, no system call is begun, because it could take longer.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 
 impl RealTime {
-    /// Of devices whose models stand at the instant at which the page was made.
+    /// For devices whose models are at the instant at which the page was made.
     pub fn new(engine: Engine, page: ClockPage<Backend>) -> Self {
         real_host::precise_timers();
         let mut clock = RealClock::new(engine);
@@ -63,7 +63,7 @@ impl RealTime {
         RealTime { clock, transport, page, pace, scheduling, keep_awake, names, leaving }
     }
 
-    /// Serves until the guest is gone, which its clock's line tells if no device's does.
+    /// Serves until the guest ends, as its clock's line shows if no device's connection does.
     pub fn run(&mut self, sessions: &mut [VhostUserSession], line: &UnixStream) -> io::Result<RunEnd> {
         loop {
             self.deliver(sessions)?;
@@ -119,7 +119,7 @@ impl RealTime {
         Ok(())
     }
 
-    /// Waits for a descriptor, which it tells, or until a completion must leave.
+    /// Waits for a descriptor, or until a completion must leave. Returns whether a descriptor is ready.
     fn wait(&mut self, waits: &mut [PollFd<'_>]) -> io::Result<bool> {
         let now = self.page.host_now();
         let wake_at = self.clock.wake_at();
@@ -180,8 +180,7 @@ impl RealTime {
         }
     }
 
-    /// CPUs that are awake, and real-time priority if it is permitted and the kernel would not cut
-    /// it off.
+    /// Keeps CPUs awake, and takes real-time priority if that is permitted and the kernel would not throttle it.
     fn prepare_for_time(&mut self, now: Nanos) {
         if let Some(keep_awake) = &self.keep_awake {
             keep_awake.want();
@@ -206,7 +205,7 @@ impl RequestHandler for Arrivals<'_> {
     }
 
     fn before_acknowledge(&mut self) {
-        // The guest is told of nothing but completions.
+        // Only completions are reported to the guest.
         self.time.pace.worked();
     }
 }

@@ -87,7 +87,7 @@ impl Serial {
         }
     }
 
-    /// Sends a frame as far as the line takes it now; [`Self::push`] sends the rest.
+    /// Queues a frame, and sends as much as the line accepts now; [`Self::push`] sends the rest.
     fn queue(&mut self, kind: Kind, payload: &[u8]) {
         frames::encode(kind, payload, &mut self.unsent);
         self.push();
@@ -100,7 +100,7 @@ impl Serial {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It has no reader left: the launcher is gone, and the guest with it.
+                // The line has no reader: the launcher is gone, and the guest will be.
                 Err(_) => self.unsent.clear(),
             }
         }
@@ -130,9 +130,9 @@ impl Serial {
     }
 }
 
-/// How a command ended.
+/// End of a command.
 pub(crate) struct CommandEnd {
-    /// As a shell would give it.
+    /// Exit status as in a shell.
     pub status: i32,
     /// Whether a signal to the launcher asked for it: the guest is then to end soon.
     pub was_asked_for: bool,
@@ -198,7 +198,8 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
                     }
                 }
             }
-            // This process waits for its children through a descriptor; the command must not inherit that.
+            // This process waits for its children through a descriptor, with a signal mask that the command must not
+            // inherit.
             let mut none = std::mem::zeroed();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -512,7 +513,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut descriptor, Some(&now)), Ok(1)) && descriptor[0].revents().contains(PollFlags::IN)
 }
 
-/// Tells through a descriptor that a child has ended.
+/// A descriptor that becomes readable when a child has ended.
 struct ChildSignals(OwnedFd);
 
 impl ChildSignals {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::GuestSpec;
 
-/// Where a guest's root is.
+/// Place of a guest's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootChoice {
     /// The host's tree, untimed.
@@ -31,12 +31,12 @@ pub enum RootChoice {
     Host,
     /// The first device, over the host's tree.
     Device {
-        /// Files, and folders with all that they hold, that are put there beside the program's own; absolute.
+        /// Files and complete folders that are copied in addition to the program's own; absolute paths.
         files: Vec<PathBuf>,
     },
 }
 
-/// Where the device's file system is mounted in the first process's own tree, which the command does not see.
+/// Mount point of the device's file system in the first process's own tree, which the command does not see.
 pub(crate) const DEVICE_TREE: &str = "/.chronodisk-device";
 /// The command's root in that tree.
 pub(crate) const ROOT: &str = "/.chronodisk-root";
@@ -48,7 +48,7 @@ const AT_MOUNT_POINT: &str = "mount";
 /// The kernel's own, which no device holds.
 const KERNEL_TREES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// The host's tree as it is below the first process's overlay, for an overlay of its own.
+/// The host's tree below the first process's overlay, for another overlay.
 pub(crate) fn open_host_tree() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -139,7 +139,7 @@ impl Copier {
         Ok(copier)
     }
 
-    /// Copies the file at an absolute path, and a folder with its content.
+    /// Copies the file at an absolute path, or a folder with its content.
     fn copy(&mut self, path: &Path) -> io::Result<()> {
         let mut rest: VecDeque<OsString> = names(path);
         let mut at = PathBuf::new();
@@ -175,7 +175,7 @@ impl Copier {
         self.copy_contents(at)
     }
 
-    /// Copies all that a folder holds; of anything else, nothing.
+    /// Copies the contents of a folder; ignores other kinds of files.
     fn copy_contents(&mut self, at: PathBuf) -> io::Result<()> {
         let mut folders = vec![at];
         while let Some(folder) = folders.pop() {
@@ -193,7 +193,7 @@ impl Copier {
             for name in names {
                 let path = folder.join(name);
                 let metadata = match fs::symlink_metadata(self.from.join(&path)) {
-                    // It went meanwhile: the host's tree lives.
+                    // The file was removed meanwhile, because the host's tree is in use.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     metadata => metadata?,
                 };
@@ -217,7 +217,7 @@ impl Copier {
         metadata.is_dir() && metadata.dev() != self.device
     }
 
-    /// Copies a file, a link or an empty folder whose folder is there.
+    /// Copies a file, a symbolic link or an empty folder into an existing parent.
     fn copy_one(&mut self, path: &Path, metadata: &Metadata) -> io::Result<()> {
         if !self.done.insert(path.to_owned()) {
             return Ok(());
@@ -255,7 +255,7 @@ impl Copier {
     }
 }
 
-/// As many as a look-up follows (`MAXSYMLINKS` of `include/linux/namei.h`).
+/// Most symbolic links that a look-up follows (`MAXSYMLINKS` of `include/linux/namei.h`).
 const LINKS_MAX: u32 = 40;
 
 /// The names on a path, which may have `..` among them.
@@ -270,7 +270,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
 
 fn own_and_mode(path: &Path, metadata: &Metadata) -> io::Result<()> {
     std::os::unix::fs::chown(path, Some(metadata.uid()), Some(metadata.gid()))?;
-    // After the owner, whose change takes the set-user-ID bit away.
+    // After the change of the owner, which clears the set-user-ID bit.
     fs::set_permissions(path, Permissions::from_mode(metadata.mode() & 0o7777))
 }
 
@@ -310,7 +310,7 @@ struct OwnFiles<'a> {
     path: Vec<PathBuf>,
     files: Vec<PathBuf>,
     seen: HashSet<PathBuf>,
-    /// Position of the first of the files whose own needs have not been looked up.
+    /// Index of the first file whose dependencies have not been looked up.
     followed: usize,
 }
 
@@ -367,7 +367,7 @@ impl<'a> OwnFiles<'a> {
         }
     }
 
-    /// Libraries that the loader would load for the program, which is not run; none if the loader can't tell.
+    /// Libraries that the loader would load for the program, which is not run; empty if the loader can't tell.
     fn libraries(&self, loader: &Path, program: &Path) -> Vec<PathBuf> {
         let mut command = Command::new(loader);
         command.arg("--list").arg(program).current_dir(self.working_directory()).stdin(Stdio::null()).env_clear();
@@ -387,7 +387,7 @@ fn listed_libraries(list: &[u8]) -> Vec<PathBuf> {
         let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
         words.into_iter().find(|word| word.starts_with(b"/")).map(|word| PathBuf::from(OsStr::from_bytes(word)))
     };
-    // `/lib/ld.so => /lib64/ld.so`: the loaded file is behind the arrow.
+    // `/lib/ld.so => /lib64/ld.so`: the loaded file follows the arrow.
     let behind = |line: &[u8]| line.windows(2).position(|pair| pair == b"=>").map_or(0, |arrow| arrow + 2);
     list.split(|&byte| byte == b'\n').filter_map(|line| path(&line[behind(line)..])).collect()
 }

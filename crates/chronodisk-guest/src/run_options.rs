@@ -23,19 +23,18 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// Command and devices of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The program of the helper processes and of the guest's first process. It calls [`guest_init`](crate::guest_init)
-    /// and the other entry points for the words by which it is started.
+    /// The program of the helper processes and of the guest's first process. Its first argument selects
+    /// [`guest_init`](crate::guest_init) or another entry point.
     pub executable: PathBuf,
     /// The devices, at least one, in the order of the guest's names for them: /dev/vda, /dev/vdb and on.
     pub devices: Vec<DeviceOptions>,
-    /// How long a model that is elsewhere may take to answer.
+    /// Timeout for an answer of a remote model.
     pub answer_patience: Duration,
-    /// How long a lost connection to one may take to come back.
+    /// Timeout for the reconnection to a remote model.
     pub reconnect_patience: Duration,
     /// Bounds of the uniform sleep in every call of the model; the guest must not notice it.
     pub model_delay: RangeInclusive<Nanos>,
-    /// Diagnostic: the guest's clock sleeps up to so long, at random, at one in eight of its entries; the guest must
-    /// not notice.
+    /// Diagnostic: longest random sleep of the guest's clock at one in eight of its entries; the guest must not notice.
     pub clock_disturbance: Nanos,
     /// Seed of everything that is random.
     pub seed: u64,
@@ -45,27 +44,27 @@ pub struct RunOptions {
     pub overwrite: bool,
     /// Further words for mkfs.
     pub mkfs_options: Vec<String>,
-    /// For `mount -o`.
+    /// Options for `mount -o`.
     pub mount_options: Option<String>,
-    /// For `mount -t`, instead of the file system's name: the name used by a module of the user's own.
+    /// Type for `mount -t`, instead of the file system's name: the one registered by a module of the user's own.
     pub mount_type: Option<String>,
     /// Absolute path of the mount point in the guest.
     pub mount_point: String,
-    /// The guest's I/O scheduler; its kernel's default if `None`.
+    /// The guest's I/O scheduler; `None` for its kernel's default.
     pub scheduler: Option<String>,
     /// The guest's memory in bytes.
     pub memory_bytes: u64,
-    /// How time passes in the guest.
+    /// Mode of the guest's time.
     pub time: GuestTime,
-    /// The file of the kernel that the guest runs; the one that is installed for its clock if `None`.
+    /// The guest's kernel; `None` for the installed one for its clock.
     pub kernel: Option<PathBuf>,
     /// Modules of the user's own that are loaded before the file system is made, as paths of the host's tree.
     pub modules: Vec<PathBuf>,
-    /// The guest's clock at its start; `None` for the host's present time.
+    /// The guest's date at its start; `None` for the host's current one.
     pub start_time: Option<Duration>,
     /// Whether the guest writes to the host's tree itself.
     pub host_writes: bool,
-    /// Where the command's root is; not on the device if the guest writes to the host's tree itself.
+    /// Place of the command's root; not on the device if the guest writes to the host's tree itself.
     pub root: RootChoice,
     /// Whether the command waits until the file system has done its own work, in the guest's time: it does not in the
     /// host's.
@@ -76,13 +75,13 @@ pub struct RunOptions {
     pub check: bool,
     /// Interval of the guest's time between samples of the devices' use of the host; none under [`GuestTime::Real`].
     pub sample_every: Option<Nanos>,
-    /// Command and arguments; not looked at if system calls are replayed.
+    /// Command and arguments; ignored if system calls are replayed.
     pub command: Vec<OsString>,
     /// Replay in place of a command.
     pub replay: Option<ReplayOptions>,
-    /// Where the command's system calls are recorded, if they are.
+    /// Memory for recording the command's system calls, if they are recorded.
     pub recording: Option<Recording>,
-    /// Whether the command's standard output goes to our standard error.
+    /// Whether the command's standard output goes to this process's standard error.
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
     pub ends_by_signal: bool,
@@ -126,7 +125,7 @@ impl RunOptions {
         }
     }
 
-    /// The executable of the kernel that the guest gets; `None` if this host has none.
+    /// The kernel that the guest would run; `None` if this host has none.
     #[must_use]
     pub fn kernel_file(&self) -> Option<PathBuf> {
         UserModeLinux::for_clock(&self.time, self.kernel.as_deref()).ok().map(|kernel| kernel.executable)
@@ -136,8 +135,8 @@ impl RunOptions {
 /// System calls that a guest makes in place of a command.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// Which, and in which order.
+    /// System calls to be replayed, with their order.
     pub plan: Arc<Plan>,
-    /// How recorded CPU time becomes the guest's.
+    /// Conversion of recorded CPU time into the guest's.
     pub think: ThinkTime,
 }

@@ -14,7 +14,7 @@ use crate::init::device_name;
 /// A component's use of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSample {
-    /// Its name; with several devices after the device's and a dot.
+    /// Name of the component; with several devices, prefixed by the device's name and a dot.
     pub name: String,
     /// Memory that it held, in bytes.
     pub memory_bytes: u64,
@@ -33,7 +33,7 @@ pub struct Sample {
     pub undecided_bytes: u64,
     /// Bytes that the devices' contents took.
     pub stored_bytes: u64,
-    /// Resident memory of the whole process, in bytes; the guest's memory, which it shares, is part of it.
+    /// Resident memory of the whole process, in bytes, including the guest's memory, which it shares.
     pub process_memory_bytes: u64,
     /// Processor time of the whole process.
     pub process_cpu: Nanos,
@@ -42,12 +42,12 @@ pub struct Sample {
 /// More samples than that are thinned out.
 const SAMPLES_MAX: usize = 1_000;
 
-/// Takes samples at the first occasion after each interval of the guest's time.
+/// Takes samples at the first call after each interval of the guest's time.
 ///
-/// When there are too many of them every other one goes, and the interval doubles.
+/// At the limit of samples, every second one is dropped, and the interval doubles.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Zero if nothing is sampled.
+    /// Interval; zero for no samples.
     every: Nanos,
     next: Nanos,
     model_bytes: u64,
@@ -61,14 +61,14 @@ impl Sampler {
         Sampler { every, next: every, model_bytes, samples: Vec::new() }
     }
 
-    /// Takes a sample if it is time.
+    /// Takes a sample if one is due.
     pub fn look(&mut self, now: Nanos, engine: &Engine, sessions: &[VhostUserSession]) -> Result<(), StoreError> {
         if self.every == Nanos::ZERO || now < self.next {
             return Ok(());
         }
         self.take(now, engine, sessions)?;
         if self.samples.len() > SAMPLES_MAX {
-            // The last one stays, from which the next interval counts.
+            // Keep the last one, since the next interval begins there.
             let mut stays = false;
             self.samples.retain(|_| {
                 stays = !stays;
@@ -80,7 +80,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Takes a last sample, and gives all of them away.
+    /// Takes a last sample, and returns all of them.
     pub fn finish(
         mut self,
         now: Nanos,

@@ -1,5 +1,6 @@
-//! A file system's own work after mkfs and mount: ext4 reads its block bitmaps ahead and may write inode tables, a
-//! journal commits what mounting has changed. The command begins when the devices have been idle for a while.
+//! Waits for a file system's own work after mkfs and mount: ext4 reads its block bitmaps ahead and may write inode
+//! tables, and a journal commits the changes of the mount. The command begins when the devices have been idle for a
+//! while.
 
 use std::fs;
 use std::io;
@@ -10,18 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::init::device_name;
 
-/// No request in so long counts as idle, in the guest's time.
+/// Time without a request after which a device counts as idle, in the guest's time.
 const QUIET: Duration = Duration::from_secs(1);
 /// The wait ends after this much of the guest's time, even if the file system is still busy.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// The thread that reads bitmaps ahead and writes inode tables (`fs/ext4/super.c`). It pauses between two groups for
-/// ten times as long as the first took, and up to five seconds before it begins; when it has done its work, it ends.
+/// ten times as long as the first took, and up to five seconds before it begins. It ends after its work.
 const LAZY_THREAD: &str = "ext4lazyinit";
 
-/// How the wait ended.
+/// End of the wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
-    /// Nothing was waited for.
+    /// No wait was needed.
     #[default]
     NotAwaited,
     /// The devices are idle.
@@ -65,8 +66,8 @@ fn requests(devices: usize) -> io::Result<Requests> {
     Ok(sum)
 }
 
-/// `Documentation/block/stat.rst`: reads, writes, discards and flushes that completed are the fields 1, 5, 12 and 16 of
-/// 17, those in flight the ninth. Older kernels have fewer fields.
+/// `Documentation/block/stat.rst`: completed reads, writes, discards and flushes are the fields 1, 5, 12 and 16 of 17;
+/// field 9 is the number in flight. Older kernels have fewer fields.
 fn parse(text: &str) -> Option<Requests> {
     let fields: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let field = |number: usize| fields.get(number - 1).copied();
@@ -78,7 +79,7 @@ fn lazy_thread_lives() -> io::Result<bool> {
     for process in fs::read_dir("/proc")? {
         let path = process?.path();
         let is_process = path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit));
-        // One that has ended meanwhile has no name.
+        // A process that has ended meanwhile has no name.
         if is_process && fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim_end() == LAZY_THREAD) {
             return Ok(true);
         }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn this_hosts_threads_are_no_file_systems() {
-        // It reads /proc of any Linux, where processes come and go.
+        // Works with any Linux's /proc, while processes start and end.
         assert!(lazy_thread_lives().is_ok());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn asks_to_end(signal: libc::c_int) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
 }
 
-/// While this lives, the signals wait to be taken instead of acting.
+/// Collects signals instead of letting them act, until it is dropped.
 pub(crate) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
@@ -86,7 +86,7 @@ impl Drop for Signals {
     }
 }
 
-/// Where a run is.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Before the command.
@@ -116,11 +116,11 @@ pub(crate) struct EndingRun {
     /// Whether the command got a signal.
     was_passed_on: bool,
     killed: bool,
-    /// When the guest is ended, once that is known.
+    /// Instant at which the guest is killed, once it is known.
     give_up: Option<(Part, Instant)>,
 }
 
-/// A killed command goes within milliseconds, unless it waits for its device in the kernel.
+/// Longest time for a killed command to end: it takes milliseconds, unless it waits for its device in the kernel.
 const KILLED_GOES_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the unmount and for the end of the guest.
 const GUEST_ENDS_WITHIN: Duration = Duration::from_secs(5);

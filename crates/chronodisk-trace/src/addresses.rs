@@ -1,14 +1,14 @@
-//! Where on the device random requests go.
+//! Addresses of random requests.
 
 use std::fmt;
 use std::str::FromStr;
 
 use chronodisk_sim::RandomStream;
 
-/// How often each place is chosen.
+/// Distribution of random addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Addresses {
-    /// All places equally often.
+    /// All places with equal probability.
     #[default]
     Uniform,
     /// The place of rank k in proportion to k to the power of minus the exponent. Ranks are scattered over the device.
@@ -16,7 +16,8 @@ pub enum Addresses {
         /// Above 0, at most [`EXPONENT_MAX`].
         exponent: f64,
     },
-    /// A share of the requests goes to a share of the places at the beginning of the device, uniform in either part.
+    /// A share of the requests goes to a part at the beginning of the device, the rest to the rest; uniform in either
+    /// part.
     HotCold {
         /// Share of the requests, 0 to 1.
         requests: f64,
@@ -29,7 +30,7 @@ pub enum Addresses {
 pub const EXPONENT_MAX: f64 = 10.0;
 
 impl Addresses {
-    /// One of `count` places, counted from 0.
+    /// A random place of `count`, counted from 0.
     pub(crate) fn choose(self, count: u64, random: &mut RandomStream) -> u64 {
         match self {
             Addresses::Uniform => random.below(count),
@@ -82,7 +83,7 @@ impl FromStr for Addresses {
 /// A rank from 0 to `count` - 1: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
 /// discrete distributions", 1996. Its cost does not depend on `count`.
 fn zipf_rank(count: u64, exponent: f64, random: &mut RandomStream) -> u64 {
-    // Both are near 1 at 0, where the quotient itself is lost.
+    // Both are near 1 at 0, where the quotient is not defined.
     let relative = |x: f64, value: f64| if x.abs() > 1e-8 { value / x } else { 1.0 };
     let integral = |x: f64| {
         let log = x.ln();

@@ -15,13 +15,14 @@ pub enum ArrivalProcess {
         /// Mean arrivals per second.
         rate_per_s: f64,
     },
-    /// Bursts: Poisson arrivals while it is on, none while it is off. Both take exponential times. It begins on.
+    /// Bursts: Poisson arrivals in on-phases, none in off-phases. The phases have exponential durations. The first is
+    /// an on-phase.
     OnOff {
-        /// Mean arrivals per second while it is on.
+        /// Mean arrivals per second in an on-phase.
         rate_per_s: f64,
-        /// Mean time that it is on.
+        /// Mean duration of an on-phase.
         on: Nanos,
-        /// Mean time that it is off.
+        /// Mean duration of an off-phase.
         off: Nanos,
     },
 }
@@ -95,7 +96,7 @@ impl Iterator for ArrivalTimes {
                     self.on_until_ns = self.on_until_ns.max(self.at_ns);
                     break;
                 }
-                // Exponential gaps have no memory: one is drawn anew when it is on again.
+                // Exponential gaps have no memory, so a new one is drawn at the next on-phase.
                 let off_ns = exponential_ns(&mut self.phases, off.as_nanos() as f64) as u64;
                 let on_ns = exponential_ns(&mut self.phases, on.as_nanos() as f64) as u64;
                 self.at_ns = self.on_until_ns.saturating_add(off_ns);
@@ -136,7 +137,7 @@ mod tests {
 
         let (on, off) = (Nanos::from_millis(10), Nanos::from_millis(40));
         let bursts = instants(ArrivalProcess::OnOff { rate_per_s: 5_000.0, on, off }, 200_000);
-        // It is on for a fifth of the time.
+        // On-phases take a fifth of the time.
         assert!((bursts[199_999] as f64 / 200e9 - 1.0).abs() < 0.05, "{}", bursts[199_999]);
         assert!(dispersion(&bursts, 10_000_000) > 10.0, "{}", dispersion(&bursts, 10_000_000));
         assert!(bursts.windows(2).all(|pair| pair[0] <= pair[1]));

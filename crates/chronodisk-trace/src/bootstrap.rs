@@ -26,7 +26,7 @@ use chronodisk_sim::RandomStream;
 
 pub use sample::Sample;
 
-/// How intervals are computed.
+/// Method of computing intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
     /// Draws (B). More draws reduce the error of the computation, not the sample's.
@@ -40,16 +40,16 @@ pub struct Bootstrap {
 /// A statistic of a sample with its intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// Of the sample itself.
+    /// Value of the sample itself.
     pub value: f64,
     /// Elements of the sample (N).
     pub elements: u64,
     /// Draws whose statistic was defined (at most B).
     pub draws: u32,
-    /// Between percentiles of the draws; `None` with fewer than two elements.
+    /// Interval between percentiles of the draws; `None` with fewer than two elements.
     pub percentile: Option<Interval>,
-    /// Bias-corrected and accelerated. `None` with fewer than two elements, or if all draws are on one side of the
-    /// sample's value.
+    /// Bias-corrected and accelerated interval. `None` with fewer than two elements, or if all draws are on one side of
+    /// the sample's value.
     pub bca: Option<Interval>,
 }
 
@@ -65,7 +65,7 @@ pub struct Interval {
 /// Reason why an interval is less certain than its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caveat {
-    /// One element: there is no interval.
+    /// There is one element, and no interval.
     OneElement,
     /// Fewer than [`ELEMENTS_FEW`] elements.
     FewElements,
@@ -79,8 +79,8 @@ pub const ELEMENTS_FEW: u64 = 30;
 /// Draws unless others are asked for. With one more, the ranks of the 2.5th and 97.5th percentile are whole.
 pub const DRAWS: u32 = 1_999;
 
-/// Statistics of the jackknife at most: beyond that, groups of elements are left out instead of single ones, which
-/// gives the same acceleration in expectation.
+/// Most statistics of the jackknife: beyond that, groups of elements are left out instead of single ones, with the same
+/// expected acceleration.
 const JACKKNIFE_MAX: usize = 1_000;
 
 impl Interval {
@@ -106,7 +106,7 @@ impl fmt::Display for Caveat {
     }
 }
 
-/// Caveats for a statistic over this number of elements; `quantile` is its share (0.99 for p99) if it is one.
+/// Caveats for a statistic over this number of elements; `quantile` is its share (0.99 for p99) if it is a quantile.
 #[must_use]
 pub fn caveats(elements: u64, quantile: Option<f64>) -> Vec<Caveat> {
     let mut found = Vec::new();
@@ -121,7 +121,7 @@ pub fn caveats(elements: u64, quantile: Option<f64>) -> Vec<Caveat> {
     found
 }
 
-/// How often draw `number` of a seed has each of `count` elements.
+/// Number of each element's copies in draw `number` of a seed.
 #[must_use]
 pub fn copies(count: usize, seed: u64, number: u64) -> Vec<u32> {
     let mut copies = vec![0; count];
@@ -144,14 +144,14 @@ impl Bootstrap {
         Bootstrap { draws: DRAWS, level: 0.95, seed }
     }
 
-    /// Of one statistic: a function of how often a draw has each element.
+    /// Estimate of one statistic, as a function of the number of each element's copies.
     pub fn estimate(&self, elements: usize, mut statistic: impl FnMut(&[u32]) -> f64) -> Estimate {
         let mut all = self.estimate_all(elements, 1, |copies, values| values[0] = statistic(copies));
         all.remove(0)
     }
 
-    /// Of several statistics, over the same draws. The function puts the value of each into its place. Draws for which
-    /// a statistic is not a number are left out of its intervals.
+    /// Estimates of several statistics over the same draws. The function stores the value of each in its place. Draws
+    /// for which a statistic is NaN are excluded from its intervals.
     pub fn estimate_all(
         &self,
         elements: usize,
@@ -184,8 +184,8 @@ impl Bootstrap {
             .collect()
     }
 
-    /// Of a statistic that was computed elsewhere: its value for the sample, for each draw ([`copies`]), and for the
-    /// sample without each of its elements (or without each group of them).
+    /// Estimate of a statistic that was computed elsewhere: its value for the sample, for each draw ([`copies`]), and
+    /// for the sample without each of its elements (or without each group of them).
     #[must_use]
     pub fn estimate_of(&self, value: f64, elements: u64, mut replicates: Vec<f64>, left_out: &[f64]) -> Estimate {
         replicates.retain(|replicate| replicate.is_finite());
@@ -215,7 +215,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * (rank - below as f64)
 }
 
-/// Which shares of the draws the ends of the BCa interval are at: Efron and Tibshirani, "An Introduction to the
+/// Positions of the BCa interval's ends, as shares of the draws: Efron and Tibshirani, "An Introduction to the
 /// Bootstrap", 1993, equations 14.9 to 14.15.
 fn bca_shares(value: f64, sorted: &[f64], left_out: &[f64], tail: f64) -> Option<(f64, f64)> {
     // A draw that equals the sample's value is half below it.
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn undefined_draws_are_left_out() {
-        // Not a number when the first element is absent: in (1 - 1/n)^n of the draws.
+        // NaN if the first element is absent: in (1 - 1/n)^n of the draws.
         let found = Bootstrap { draws: 1_000, ..Bootstrap::new(1) }
             .estimate(50, |copies| if copies[0] == 0 { f64::NAN } else { f64::from(copies[1]) });
         assert!((580..690).contains(&found.draws), "{found:?}");

@@ -13,7 +13,7 @@ use super::Measured;
 use super::probes::{LARGE_COPY_BYTES, SMALL_COPY_BYTES};
 use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
 
-/// How often kinds of work that occur together are solved again with each other's result.
+/// Number of rounds in which kinds of work that occur together are solved with each other's result.
 const ROUNDS: u32 = 20;
 
 /// A probe with a charge up to this multiple of its native time needs no compromise.
@@ -61,8 +61,8 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
 const BOUND_OF_CALL: f64 = 2.5;
 const BOUND_OF_COPY: f64 = 2.0;
 const BOUND_OF_SWITCH: f64 = 4.0;
-/// The same for work after an idle time, which no probe measures: an interrupt, and a way through the kernel as long as
-/// that of creating a file.
+/// The bound for work after an idle time, which no probe measures: an interrupt, and a way through the kernel as long
+/// as creating a file.
 const BOUND_OF_OTHER: f64 = 5.0;
 /// Copying from or to uncached memory, as a multiple of the probe, which repeats itself.
 const COPY_IN_CACHE: f64 = 2.0;
@@ -115,8 +115,7 @@ fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
     Point { cpu_nanos: cpu_nanos as f64 / pieces, target_nanos: (target / pieces).max(0.0), count: pieces }
 }
 
-/// Subtraction per first page fault of an address space with which the probe's own CPU time counts no more than
-/// natively.
+/// Deduction per first page fault of an address space that makes the probe's own CPU time equal to the native one.
 fn new_fault_extra(probe: &Measured, costs: &KernelCosts) -> u64 {
     let without = KernelCosts { new_fault_extra_nanos: 0, ..*costs };
     let too_much = charged(probe, &without) - probe.native_nanos;
@@ -141,8 +140,8 @@ pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
     user_nanos(probe, costs) + Work::ALL.into_iter().map(|work| counted(probe, work, costs)).sum::<f64>()
 }
 
-/// Charge of a kind's work in a probe. The kernel does no additional work in probes, so only copying, which has its
-/// kind's scale, is beyond the bounds.
+/// Charge of a kind's work in a probe. The kernel does no additional work in probes, so only copying, with its own
+/// scale, exceeds the bounds.
 fn counted(probe: &Measured, work: Work, costs: &KernelCosts) -> f64 {
     let cost = WorkCost { bound_nanos: None, ..costs.works[work as usize] };
     cost.counts_nanos(probe.guest_worked[work as usize])
@@ -170,7 +169,7 @@ fn line([small, large]: [Point; 2]) -> WorkCost {
     }
 }
 
-/// One share for all pieces.
+/// A common share for all pieces.
 fn share(points: &[Point]) -> WorkCost {
     let sum = |of: fn(&Point) -> f64| points.iter().map(|point| point.count * of(point)).sum::<f64>();
     let cpu_nanos = sum(|point| point.cpu_nanos);

@@ -18,8 +18,8 @@ use crate::filesystem::FileSystem;
 use crate::outcome::{Doing, RunError};
 use crate::signals::{Signals, asks_to_end};
 
-/// While this lives, signals that ask to end wait for the next run, natively or in a guest, and end that: in between
-/// there are folders and mounts that would stay.
+/// Holds back signals to end until the next run, natively or in a guest, which they then end. Otherwise folders and
+/// mounts could be left behind between runs.
 pub struct HeldSignals {
     _signals: Signals,
 }
@@ -28,16 +28,16 @@ impl HeldSignals {
     /// Blocks the calling thread's signals.
     ///
     /// # Errors
-    /// Those of the host.
+    /// Errors of the host.
     pub fn hold() -> io::Result<Self> {
         Ok(HeldSignals { _signals: Signals::catch()? })
     }
 }
 
-/// A folder in memory that is removed with its owner.
+/// A temporary folder in memory.
 ///
-/// If this process may mount, it is an ext4 in a file in memory, because a guest's programs work in an ext4 as well,
-/// and tmpfs takes half the CPU time. Work of the file system after a program (write-back, its journal) is not in the
+/// If this process may mount, it is an ext4 on a file in memory, because a guest's programs work on an ext4 as well,
+/// and tmpfs takes half the CPU time. The file system's work after a program (write-back, journal) is not part of the
 /// program's CPU time.
 #[derive(Debug)]
 pub struct NativeFolder {
@@ -46,20 +46,19 @@ pub struct NativeFolder {
 }
 
 impl NativeFolder {
-    /// Makes one. The calling thread's mounts are its own from then on, so that nothing of it outlives this process.
-    ///
+    /// Makes a folder. The calling thread's mounts are private from then on, so that they end with this process.
     /// # Errors
-    /// When there can't be a folder in memory.
+    /// If no folder can be made in memory.
     pub fn make() -> io::Result<Self> {
         NativeFolder::make_with(FileSystem::Ext4, &[], None)
     }
 
-    /// Makes one on another file system, made and mounted with these options.
+    /// Makes a folder on another file system, with these options for mkfs and mount.
     ///
     /// # Errors
-    /// When there can't be a folder in memory.
+    /// If no folder can be made in memory.
     pub fn make_with(file_system: FileSystem, mkfs_options: &[&str], mount_options: Option<&str>) -> io::Result<Self> {
-        // There may be several at once.
+        // Number of folders made, for unique names.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}-{made}", std::process::id()));
@@ -71,7 +70,7 @@ impl NativeFolder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -115,7 +114,7 @@ impl NativeFolder {
     }
 }
 
-/// As large as the device of a guest that it is compared with.
+/// Size of the file system, equal to the device of a guest that is compared with it.
 const IMAGE_BYTES: u64 = 1 << 30;
 
 fn quietly(command: &mut Command) -> io::Result<()> {
@@ -125,7 +124,7 @@ fn quietly(command: &mut Command) -> io::Result<()> {
 
 impl Drop for NativeFolder {
     fn drop(&mut self) {
-        // At worst a failure here leaves an empty folder in memory: the mount ends with this process.
+        // A failure at worst leaves an empty folder in memory, because the mount ends with this process.
         if self.file_system != FileSystem::None {
             // Lazily, because a killed program's processes may not be gone yet.
             let _ = quietly(Command::new("umount").arg("-l").arg(&self.path));
@@ -134,17 +133,16 @@ impl Drop for NativeFolder {
     }
 }
 
-/// CPU time so far of each thread of the host's kernel that does file systems' work: write-back, journals, compression,
-/// and the loop device that stands for a disk. A worker's name changes with its work, so threads are told apart by
-/// number.
+/// CPU time so far of the host kernel's threads for file systems: write-back, journals, compression, and the loop
+/// device. A worker's name changes with its work, so threads are identified by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelThreads(BTreeMap<u32, Duration>);
 
 impl KernelThreads {
-    /// As of now.
+    /// The present times.
     ///
     /// # Errors
-    /// When /proc can't be read.
+    /// If /proc is unreadable.
     pub fn now() -> io::Result<Self> {
         const NAMES: [&str; 5] = ["kworker", "btrfs", "jbd2", "xfs", "loop"];
         let mut threads = BTreeMap::new();
@@ -178,12 +176,12 @@ impl KernelThreads {
 /// Cost of a program on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NativeRun {
-    /// CPU time of its own code and its children's. The host tells it from the kernel's by where its ticks find the
-    /// program, so a run of less than a second is divided roughly; the sum is right.
+    /// CPU time of its own code and its children's. The host samples at its ticks whether the program or the kernel
+    /// runs, so the division is rough for runs of less than a second; the sum is exact.
     pub user: Duration,
     /// CPU time of the kernel for them.
     pub system: Duration,
-    /// Page faults that read nothing from a disk.
+    /// Page faults without a read from a disk.
     pub faults: u64,
     /// From its begin to its end.
     pub wall: Duration,
@@ -202,14 +200,14 @@ impl NativeRun {
 pub enum Processors {
     /// One, as in a guest: waking a program on another processor costs both of them CPU time.
     One,
-    /// All that this process may use.
+    /// All processors that this process may use.
     All,
 }
 
 /// Runs a program to its end, or until a signal requests the end, which also ends its processes.
 ///
 /// # Errors
-/// When it can't be started, ends with another status than 0, or is interrupted.
+/// If it can't be started, ends with another status than 0, or is interrupted.
 pub fn native_run(command: &mut Command, processors: Processors) -> Result<NativeRun, RunError> {
     let signals = Signals::catch().doing("catching signals")?;
     let mut only = CpuSet::new();
@@ -225,7 +223,7 @@ pub fn native_run(command: &mut Command, processors: Processors) -> Result<Nativ
     };
     // SAFETY: system calls only, which are safe between fork and exec.
     unsafe { command.pre_exec(prepare) };
-    // A group of its own, so that all of its processes can be ended at once.
+    // In its own process group, so that all of its processes can be killed at once.
     command.process_group(0);
     let begun = std::time::Instant::now();
     let name = command.get_program().display().to_string();
@@ -326,8 +324,8 @@ mod tests {
         });
         drop(held);
         assert!(matches!(ended, Err(RunError::Interrupted { signal: libc::SIGTERM })), "{ended:?}");
-        // A killed process dies when it is scheduled next, and may remain a zombie until its new parent reaps it.
-        // Without the kill it would sleep for a quarter of an hour.
+        // A killed process dies when it is scheduled next, and may stay a zombie until its new parent reaps it. Without
+        // the kill it would sleep for a quarter of an hour.
         let lives = || {
             let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             let state = stat.rsplit(')').next().unwrap_or_default().trim_start();

@@ -12,7 +12,7 @@ use crate::costs::Work;
 /// A probe's action, and its number of repetitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// As the command line and the results name it.
+    /// Name on the command line and in results.
     pub name: &'static str,
     /// The action.
     pub title: &'static str,
@@ -28,7 +28,7 @@ pub struct Probe {
 pub(crate) const NOTHING: Probe =
     Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_| Ok(()) };
 
-/// All others.
+/// All probes except the empty one.
 pub const PROBES: [Probe; 12] = [
     Probe { name: "time-stamp", title: "time stamp counter read", work: Work::Call, times: 20_000, act: time_stamps },
     Probe { name: "empty-call", title: "system call without work", work: Work::Call, times: 30_000, act: empty_calls },
@@ -84,7 +84,7 @@ pub fn run_as_probe() -> ExitCode {
 /// In memory, here and in the guest.
 const FOLDER: &str = "/dev/shm";
 
-/// A file of the probe's own, which goes with it.
+/// A temporary file of the probe.
 struct Scratch {
     path: PathBuf,
     file: File,
@@ -101,7 +101,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It is in memory, and its name has this process's number: at worst it stays until the next boot.
+        // It is in memory, and its name contains this process's id: at worst it stays until the next boot.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -190,14 +190,14 @@ fn touch(len_bytes: usize) -> io::Result<()> {
 
 fn forks(times: u32) -> io::Result<()> {
     for _ in 0..times {
-        // SAFETY: this process has one thread, and the child does nothing but end.
+        // SAFETY: this process has a single thread, and the child only ends.
         let child = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             // SAFETY: as above.
             0 => unsafe { libc::_exit(0) },
             child => rustix::process::Pid::from_raw(child),
         };
-        // By name: a wait for any child would reap other children of this process.
+        // By id: a wait for any child would reap other children of this process.
         rustix::process::waitpid(child, rustix::process::WaitOptions::empty())?;
     }
     Ok(())
@@ -215,7 +215,7 @@ const EXECUTED: &str = "/bin/true";
 /// Beside it, and not there.
 const MISSING: &str = "/bin/chronodisk-missing";
 
-/// A byte goes to a process that sends it back.
+/// Sends a byte to a process that returns it.
 fn switches(times: u32) -> io::Result<()> {
     let mut echo = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (Some(mut there), Some(mut back)) = (echo.stdin.take(), echo.stdout.take()) else {

@@ -25,13 +25,13 @@ const SUBMISSION_SHARE: f64 = 0.58;
 /// CPU time per read by this thread, as a mean.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadTimes {
-    /// With the queue kept full.
+    /// CPU time per request with a full queue.
     queued_nanos: f64,
-    /// One after the other.
+    /// CPU time per request, one after the other.
     single_nanos: f64,
 }
 
-/// The shorter times of some runs, in a folder of this host. `None` where files there have no direct reads.
+/// The shortest times of several runs, in a folder of this host. `None` if files there do not support direct reads.
 pub(super) fn measure(folder: &Path, runs: u32) -> io::Result<Option<ReadTimes>> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(format!("chronodisk-reads-{}", std::process::id()));

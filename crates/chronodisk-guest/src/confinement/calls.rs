@@ -13,10 +13,9 @@ use crate::recording::names;
 /// The calls that were seen: a name, and the values of the argument that [`rule`] compares.
 const SEEN: &str = include_str!("calls.txt");
 
-/// Calls of User Mode Linux that the kernels behind the list do not make: of 6.12 (programs begin as an executable of
-/// their own in memory), of 7.2 (its address space is not randomised), of its mode without tracing (`seccomp=on`:
-/// futexes and messages between kernel and program), with several processors (threads), and of the C library's other
-/// versions.
+/// Calls of User Mode Linux that the kernels used for the list do not make: of 6.12 (programs start from an executable
+/// in memory), of 7.2 (fixed addresses), of its mode without tracing (`seccomp=on`: futexes and messages between kernel
+/// and program), with several processors (threads), and of other versions of the C library.
 const OF_OTHER_VERSIONS: &str = "\
     read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek dup dup2 dup3 pipe pipe2 \
     open openat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat \
@@ -35,9 +34,9 @@ const OF_OTHER_VERSIONS: &str = "\
     ioctl fcntl ptrace socket socketpair sendto sendmsg recvfrom recvmsg shutdown getsockopt setsockopt getsockname \
     getpeername";
 
-/// Calls that are refused without a report, since kernels and the C library try them and have another way. The
-/// arguments of the first two are in memory, which a filter can't read. The guest's processes are known by their
-/// session, which is made before the kernel begins and which none of them may leave.
+/// Calls that are refused without a report, since kernels and the C library try them and have an alternative. The
+/// arguments of the first two are in memory, which a filter can't read. The guest's processes are identified by their
+/// session, which is created before the kernel starts and which none of them may leave.
 const PROBED: [(&str, libc::c_int); 4] =
     [("clone3", libc::ENOSYS), ("openat2", libc::ENOSYS), ("setsid", libc::EPERM), ("setpgid", libc::EPERM)];
 
@@ -48,7 +47,7 @@ pub(super) struct Circumstances {
     pub landlock_traces: bool,
     /// Landlock keeps the guest's signals from processes that are not its own.
     pub landlock_signals: bool,
-    /// The launcher hears of refused calls.
+    /// Whether the launcher receives refused calls.
     pub launcher_listens: bool,
     /// The launcher sends the guest's signals to processes of the guest, if it listens.
     pub launcher_signals: bool,
@@ -114,12 +113,13 @@ pub(super) fn rules(circumstances: Circumstances) -> io::Result<Vec<Rule>> {
     Ok(rules)
 }
 
-/// With any arguments.
+/// Allows a call with any arguments.
 fn always() -> Vec<Vec<Condition>> {
     vec![Vec::new()]
 }
 
-/// When a call is allowed. `seen` are values of the argument by which ioctl, fcntl, prctl, arch_prctl and ptrace are.
+/// Conditions under which a call is allowed. `seen` are the recorded values of the argument that selects the operation
+/// of ioctl, fcntl, prctl, arch_prctl and ptrace.
 fn allowed(name: &str, seen: &[u32], circumstances: Circumstances) -> Vec<Vec<Condition>> {
     let also = |values: &[u32]| [seen, values].concat();
     match name {
@@ -146,21 +146,21 @@ fn allowed(name: &str, seen: &[u32], circumstances: Circumstances) -> Vec<Vec<Co
         "clone" => vec![vec![Clear(0, NAMESPACES)]],
         "open" => vec![vec![Clear(1, WRITES)]],
         "openat" => vec![vec![Clear(2, WRITES)]],
-        // Between the kernel and its helpers there are pairs of streams; a datagram could be sent to anybody's socket.
+        // The kernel and its helpers use socket pairs. A datagram socket could send to any other socket.
         "socket" | "socketpair" => {
             vec![vec![In(0, vec![libc::AF_UNIX as u32]), Masked(1, SOCKET_TYPE, libc::SOCK_STREAM as u32)]]
         }
         "prlimit64" | "sched_setaffinity" | "sched_getaffinity" | "getpgid" | "getsid" => vec![vec![Own(0)]],
         "memfd_create" => vec![vec![Clear(1, libc::MFD_HUGETLB)]],
-        // Of the recording alone: the pages of other files go with madvise.
+        // Only for the recording: pages of other files are freed by madvise.
         "fallocate" => vec![vec![In(0, vec![RECORDING as u32])]],
-        // A listener of its own could answer calls, but only those that are allowed here.
+        // A listener of its own could answer calls, but only allowed ones.
         "seccomp" => vec![vec![In(0, vec![libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_GET_ACTION_AVAIL])]],
         _ => always(),
     }
 }
 
-/// `linux/fcntl.h`: makes a file without a name; one bit of `O_TMPFILE`, whose other is that of a folder.
+/// `linux/fcntl.h`: makes an unnamed file; one bit of `O_TMPFILE`, whose other bit is that of a folder.
 const TMPFILE: libc::c_int = 0o20_000_000;
 /// Flags that open a file for writing, or make one.
 const WRITES: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | TMPFILE) as u32;
@@ -212,7 +212,7 @@ const PRCTLS: [u32; 9] = [
 /// `asm/prctl.h`: the bases of the segments, and the processor's features.
 const ARCH_PRCTLS: [u32; 10] = [0x1001, 0x1002, 0x1003, 0x1004, 0x1011, 0x1012, 0x1021, 0x1022, 0x1024, 0x3001];
 
-/// All but attaching to a process: to one's own, which asks for it.
+/// All requests except attaching to a process; tracees request the tracing themselves.
 const REQUESTS_OF_TRACERS: [u32; 29] = [
     libc::PTRACE_SYSEMU,
     libc::PTRACE_GETREGS,
@@ -264,7 +264,7 @@ mod tests {
         })
     }
 
-    /// The argument whose values the list has; `scripts/guest-calls.c` knows the same.
+    /// The argument whose values are in the list; `scripts/guest-calls.c` has the same table.
     fn selector(name: &str) -> usize {
         match name {
             "openat" => 2,

@@ -7,14 +7,14 @@ use std::io;
 
 use libc::sock_filter;
 
-/// A condition on one argument, which is compared as a 32-bit word: the kernel takes no more of those in the rules.
+/// A condition on the lower 32 bits of an argument: the kernel uses no more of the arguments in these rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// One of these values.
+    /// The argument has one of these values.
     In(u8, Vec<u32>),
-    /// None of these bits.
+    /// The argument has none of these bits.
     Clear(u8, u32),
-    /// This value of the mask's bits.
+    /// The argument's bits in the mask have this value.
     Masked(u8, u32, u32),
     /// Zero, or the number of the guest's kernel.
     Own(u8),
@@ -40,16 +40,16 @@ impl Action {
     }
 }
 
-/// One call.
+/// A rule for one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub call: u32,
-    /// Allowed if all conditions of one of these hold.
+    /// The call is allowed if all conditions in one of these lists hold.
     pub allowed: Vec<Vec<Condition>>,
     pub otherwise: Action,
 }
 
-/// A program that lacks nothing but the number of the guest's kernel.
+/// A filter program, complete except for the process id of the guest's kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     instructions: Vec<sock_filter>,
@@ -62,8 +62,8 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
-/// `linux/audit.h`: x86-64. A call by `int 0x80` has another architecture. A call of x32 has this one, but no rule has
-/// its number.
+/// `linux/audit.h`: x86-64. A call by `int 0x80` has another architecture. A call of x32 has this one, but its number
+/// matches no rule.
 pub(super) const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -72,7 +72,7 @@ const ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// A jump whose distance is open.
+/// A jump whose distance is not known yet.
 struct Jump {
     at: usize,
     if_true: bool,
@@ -127,7 +127,7 @@ impl Program {
         self.land(&is_other)
     }
 
-    /// Goes on if the condition holds. Returns the jump that is taken if it does not.
+    /// Continues if the condition holds. Returns the jump for the other case.
     fn check(&mut self, condition: &Condition) -> io::Result<Jump> {
         let (Condition::In(argument, _)
         | Condition::Clear(argument, _)
@@ -160,11 +160,11 @@ impl Program {
         Ok(fail)
     }
 
-    /// Applies the filter to this process for good, with these flags of seccomp(2). Allocates nothing. Returns the
-    /// listener's descriptor if the flags ask for one.
+    /// Applies the filter to this process permanently, with these flags of seccomp(2). Allocates no memory. Returns the
+    /// listener's descriptor if the flags request one.
     ///
     /// # Errors
-    /// When the kernel refuses: it has no listeners before Linux 5.0, and no second one for a process.
+    /// If the kernel refuses: it has no listeners before Linux 5.0, and no second one for a process.
     pub fn apply(&mut self, flags: libc::c_ulong) -> io::Result<libc::c_int> {
         // SAFETY: a system call without pointers.
         let own = unsafe { libc::getpid() } as u32;

@@ -142,7 +142,7 @@ impl Listener {
     fn answer(&self) -> bool {
         // SAFETY: zeros are a valid notification, and the kernel asks for zeros.
         let mut asked: Room<libc::seccomp_notif> = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one notification, for which there is room.
+        // SAFETY: the kernel writes one notification, and `asked` has room for it.
         if unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) } < 0 {
             return false;
         }

@@ -23,11 +23,11 @@ pub(crate) struct Recorded<'a> {
     pub is_whole: bool,
     pub clock: Clock,
     pub mount: &'a str,
-    /// Where the command began.
+    /// Working directory of the command at its start.
     pub directory: &'a str,
 }
 
-/// The words of an event behind the first two, and where it is.
+/// The words of an event after the first two, and its offset.
 struct Words<'a> {
     at: usize,
     words: &'a [[u8; 8]],
@@ -75,7 +75,7 @@ struct Draft {
     late: Vec<(usize, Vec<u64>)>,
 }
 
-/// The call that goes on with one that waited and was interrupted.
+/// The call that continues an interrupted wait.
 const RESTART: &str = "restart_syscall";
 
 impl Recorded<'_> {
@@ -146,7 +146,7 @@ impl Recorded<'_> {
                 return Err(words.wrong("an event is of no known kind"));
             }
         }
-        // A page fault is noted when it is over.
+        // A page fault is recorded at its end.
         drafts.sort_by_key(|draft| draft.sequence);
         Ok(drafts)
     }
@@ -239,8 +239,8 @@ fn pointed(words: &mut Words<'_>, draft: &mut Draft) -> Result<(), RecordingErro
     Ok(())
 }
 
-/// Removes returns of signal handlers and calls that were made again. A wait that the kernel goes on with is one call,
-/// from its first entry on.
+/// Removes returns of signal handlers and repeated calls. A wait that the kernel continues is one call, from its first
+/// entry on.
 fn finished(drafts: Vec<Draft>) -> Vec<CallRecord> {
     // CPU time of calls that were removed, and one that is to go on.
     let mut carried: BTreeMap<u32, (Nanos, Option<CallRecord>)> = BTreeMap::new();

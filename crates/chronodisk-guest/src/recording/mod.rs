@@ -28,11 +28,11 @@ use crate::shared::layout::{
 pub struct Recording {
     file: Arc<File>,
     mapped: Arc<MmapMut>,
-    /// Whether it was told that a call can't be replayed.
+    /// Whether an unrecordable call was reported.
     has_told: Arc<AtomicBool>,
 }
 
-/// Why there is no trace.
+/// Reason why there is no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The guest ended before its command began.
@@ -51,7 +51,7 @@ pub enum RecordingError {
         /// The value found.
         what: &'static str,
     },
-    /// The memory can't be read.
+    /// The memory is unreadable.
     #[error("the recording of system calls can't be read: {0}")]
     Unreadable(#[from] io::Error),
 }
@@ -60,7 +60,7 @@ impl Recording {
     /// Memory for one run.
     ///
     /// # Errors
-    /// If the host has none.
+    /// If the host has no memory for it.
     pub fn new() -> io::Result<Self> {
         let file = File::from(memfd_create("chronodisk-recording", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, RECORD_EVENTS_OFFSET as u64)?;
@@ -74,7 +74,7 @@ impl Recording {
         Ok(Recording { file: Arc::new(file), mapped: Arc::new(mapped), has_told: Arc::default() })
     }
 
-    /// The first call that has succeeded although a replay can't make it; each is told once.
+    /// The first successful call that a replay can't make; reported once.
     pub(crate) fn unrecordable(&self) -> Option<&'static str> {
         // SAFETY: the mapping is as large and aligned to a page, and the words are atomic.
         let words = unsafe { &*self.mapped.as_ptr().cast::<RecordingWords>() };
@@ -139,7 +139,7 @@ fn listed(name: &str) -> u64 {
 }
 
 fn tell(what: u64, arguments: [u64; 2]) {
-    // SAFETY: the call takes no arguments and changes nothing.
+    // SAFETY: the arguments are numbers, and the call changes nothing.
     unsafe { libc::syscall(libc::SYS_getppid, RECORD_MARK, what, arguments[0], arguments[1]) };
 }
 

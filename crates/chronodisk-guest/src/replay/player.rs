@@ -20,13 +20,14 @@ const DATA_BYTES: usize = 256 << 10;
 const PIECES_MAX: usize = 64;
 /// First id of the thread that waits for the end; above recorded tasks' ids, unless the kernel allocated all ids.
 const CONTROLLER_ID: u32 = (1 << 22) - 17;
-/// Tasks whose id is taken get the next free one with the same remainder: file systems allocate by it.
+/// Distance of ids: a task whose id is taken gets the next free one with the same remainder, because file systems
+/// allocate by it.
 const ID_STEP: u32 = 16;
 const ID_MAX: u32 = (1 << 22) - 1;
 /// Differences that are kept.
 pub(super) const DIFFERENCES_MAX: usize = 64;
 
-/// A call whose outcome differed.
+/// A call with a different outcome.
 #[repr(C)]
 pub(super) struct Difference {
     record: AtomicU64,
@@ -43,9 +44,9 @@ pub(super) struct Report {
     is_whole: AtomicU64,
     /// The time stamp counter when the first step was about to begin.
     began_ticks: AtomicU64,
-    /// Most resident memory of the replayer, in KiB; zero if it is not known.
+    /// Most resident memory of the replayer, in KiB; zero if unknown.
     memory_kib: AtomicU64,
-    /// Most tasks that were there at once.
+    /// Most simultaneous tasks.
     tasks_at_once: AtomicU64,
     differences: [Difference; DIFFERENCES_MAX],
 }
@@ -65,9 +66,9 @@ static REPORT: Report = Report {
 /// A task of the plan.
 #[repr(C)]
 struct Task {
-    /// Where its steps are in the feed, and its id.
+    /// Place of its steps in the feed, and its id.
     index: [AtomicU64; INDEX_WORDS],
-    /// How often it has signalled.
+    /// Number of its signals so far.
     signals: AtomicU32,
     /// Tasks that wait for that.
     waiters: AtomicU32,
@@ -76,14 +77,14 @@ struct Task {
 /// Memory that one thread at a time uses.
 #[repr(C)]
 struct Area {
-    /// Zero until it is first used.
+    /// Zero until its first use.
     address: AtomicU64,
     /// The id of the thread that uses it. The kernel clears it once the thread is gone.
     owner: AtomicU32,
     task: AtomicU32,
 }
 
-/// Where everything is; written before there are threads.
+/// Addresses of the shared tables; written before any thread is started.
 struct Stage {
     tasks: AtomicU64,
     count: AtomicU64,
@@ -110,7 +111,7 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 
 fn tasks() -> &'static [Task] {
     let (address, count) = (STAGE.tasks.load(Ordering::Relaxed), STAGE.count.load(Ordering::Relaxed));
-    // SAFETY: the memory was mapped for so many, is never given back, and zeros are a task.
+    // SAFETY: the memory was mapped for this number of tasks, is never unmapped, and zeros are a valid task.
     unsafe { core::slice::from_raw_parts(address as *const Task, count as usize) }
 }
 
@@ -126,7 +127,7 @@ fn call(number: i64, arguments: [u64; 6]) -> i64 {
     unsafe { thread::call(number, arguments) }
 }
 
-/// Runs as the guest's replayer. The arguments after the first are user, group and groups, which it takes on.
+/// Runs as the guest's replayer. The arguments after the first are the user, the group and the groups that it takes on.
 pub fn guest_replay() -> ExitCode {
     match prepare() {
         Ok(()) => run(),
@@ -158,7 +159,7 @@ fn prepare() -> Result<(), String> {
     slots::begin(map(slots::memory_bytes(header[4]))?, header[4]);
     read_index()?;
     fill_data();
-    // SAFETY: nothing else runs in this process yet.
+    // SAFETY: no other thread runs in this process yet.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::umask(0o022);
@@ -260,7 +261,7 @@ fn run() -> ExitCode {
         }
     }
     if let Some(number) = mine {
-        // It has no area.
+        // The first task has no area.
         REPORT.tasks_at_once.store(1, Ordering::Relaxed);
         call(libc::SYS_unshare, [(libc::CLONE_FILES | libc::CLONE_FS) as u64, 0, 0, 0, 0, 0]);
         let buffer = memory(FEED_PART_BYTES as u64);
@@ -269,18 +270,18 @@ fn run() -> ExitCode {
     thread::exit(libc::SYS_exit, 0)
 }
 
-/// Memory that is there at once; negative if there is none.
+/// Maps memory that is present at once; returns a negative error without memory.
 fn memory(bytes: u64) -> i64 {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, u64::MAX, 0])
 }
 
-/// Asks the clock for the part of the feed at `offset`, which goes behind the buffer's first word. Returns its
+/// Requests the part of the feed at `offset` from the clock, which writes it after the buffer's first word. Returns its
 /// length in bytes.
 fn part(buffer: &mut [u64], offset: usize) -> usize {
     loop {
-        // Touched, so that it is there for the clock to write.
+        // Touched, so that it is present when the clock writes it.
         for word in buffer.iter_mut().step_by(512) {
             // SAFETY: a word of the buffer, volatile because the clock writes it without the compiler's knowledge.
             unsafe { ptr::from_mut(word).write_volatile(0) };
@@ -292,7 +293,7 @@ fn part(buffer: &mut [u64], offset: usize) -> usize {
         call(libc::SYS_getppid, [FEED_MARK, FEED_PART, offset as u64, buffer.as_mut_ptr() as u64, bytes, 0]);
         // SAFETY: as above.
         match unsafe { ptr::from_ref(&buffer[0]).read_volatile() } {
-            // The guest's kernel had taken the memory away again. Or there is no clock that answers.
+            // Either the guest's kernel had reclaimed the memory, or there is no clock that answers.
             u64::MAX if offset > 0 => {}
             u64::MAX => return 0,
             got => return got as usize,
@@ -366,7 +367,7 @@ fn control() -> ! {
     }
     REPORT.is_whole.store(1, Ordering::Relaxed);
     REPORT.memory_kib.store(memory_high_water_kib(), Ordering::Relaxed);
-    // Areas are used again, so there are as many as there were threads at once. One is this thread's.
+    // Areas are reused, so their number is the largest number of simultaneous threads. One is this thread's.
     let used = areas().iter().filter(|area| area.address.load(Ordering::Relaxed) != 0).count();
     REPORT.tasks_at_once.fetch_add(used as u64 - 1, Ordering::Relaxed);
     report();
@@ -378,9 +379,9 @@ fn report() {
     call(libc::SYS_getppid, [FEED_MARK, FEED_REPORT, bytes, &raw const REPORT as u64, 0, 0]);
 }
 
-/// Most resident memory of this process: `VmHWM` of its status, since `getrusage` starts counting with the program that
-/// executed this one. It is this thread's, since the first one has ended and has no memory any more. Zero if the kernel
-/// does not report it.
+/// Most resident memory of this process: `VmHWM` in the status of this thread, since `getrusage` starts counting with
+/// the program that executed this one, and the first thread has ended and has no memory. Zero if the kernel does not
+/// report it.
 fn memory_high_water_kib() -> u64 {
     let mut text = [0u8; 2048];
     let here = libc::AT_FDCWD as i64 as u64;
@@ -492,7 +493,7 @@ fn wait_for(task: &Task, signals: u32) {
     task.waiters.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Looks again after each sleep of so many nanoseconds, as the program did.
+/// Polls after each sleep of `period` nanoseconds, as the program did.
 fn poll_for(task: &Task, signals: u32, period: u64) {
     let mut looks = PATIENCE.as_nanos() / period.max(1);
     while task.signals.load(Ordering::Acquire) < signals {
@@ -519,7 +520,7 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
         kind::SPAWN => {
             let made = spawn(words[0] as u32, words[1]);
             if made < 0 {
-                // Its steps would never be done, and others wait for them.
+                // The steps of the missing task would never be done, and others wait for them.
                 differs(step, made);
                 give_up();
             }
@@ -604,7 +605,7 @@ const fn has_flags(number: i64) -> bool {
     matches!(number, libc::SYS_preadv2 | libc::SYS_pwritev2)
 }
 
-/// Calls that fill memory fill no more than there is.
+/// Limits calls that fill memory to the available memory.
 fn bounded(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
     if matches!(number, libc::SYS_getdents | libc::SYS_getdents64) {
         arguments[2] = arguments[2].min(DATA_BYTES as u64);
@@ -612,7 +613,7 @@ fn bounded(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
     arguments
 }
 
-/// One transfer of any length, as one call.
+/// A single transfer call of any length.
 fn transfer(number: i64, arguments: [u64; 6]) -> i64 {
     let [descriptor, memory, bytes, position, flags, _] = arguments;
     if bytes <= DATA_BYTES as u64 && !has_flags(number) {
@@ -629,7 +630,7 @@ fn transfer(number: i64, arguments: [u64; 6]) -> i64 {
         libc::SYS_pwrite64 => libc::SYS_pwritev,
         with_flags => with_flags,
     };
-    // The position is in one register, and its upper half in the next counts no more.
+    // The position is in one register; its upper half, in the next one, must be zero.
     let flags = if has_flags(number) { flags } else { 0 };
     call(vectored, [descriptor, pieces.as_ptr() as u64, count, position, 0, flags])
 }
@@ -652,7 +653,7 @@ fn make_pipe(step: &[u64], sockets: bool, wanted: [u64; 2]) {
     }
 }
 
-/// Reads so many bytes, in as many calls as it takes; none means the end.
+/// Reads `bytes` bytes in several calls if necessary; a read of zero bytes ends it.
 fn receive(step: &[u64], descriptor: u64, bytes: u64) {
     let scratch = STAGE.scratch.load(Ordering::Relaxed);
     let mut left = bytes;
@@ -673,7 +674,7 @@ fn receive(step: &[u64], descriptor: u64, bytes: u64) {
     }
 }
 
-/// Writes so many bytes, in as many calls as it takes.
+/// Writes `bytes` bytes in several calls if necessary.
 fn send(step: &[u64], descriptor: u64, bytes: u64) {
     let data = STAGE.data.load(Ordering::Relaxed);
     let mut left = bytes;
@@ -694,7 +695,7 @@ const PAGE_BYTES: u64 = 4096;
 
 fn mapping(number: u64) -> &'static AtomicU64 {
     let (address, count) = (STAGE.mappings.load(Ordering::Relaxed), STAGE.mapping_count.load(Ordering::Relaxed));
-    // SAFETY: the memory was mapped for so many, is never given back, and zeros are words.
+    // SAFETY: the memory was mapped for this number of words, is never unmapped, and zeros are valid words.
     let mappings = unsafe { core::slice::from_raw_parts(address as *const AtomicU64, count as usize) };
     &mappings[number as usize]
 }
@@ -712,7 +713,7 @@ fn map_file(step: &[u64], words: &[u64]) {
 /// Does something at a byte of a mapping.
 fn on_mapping(step: &[u64], number: u64, offset: u64, act: impl Fn(u64) -> i64) {
     let address = mapping(number).load(Ordering::Relaxed);
-    // That it is not there was counted when it was not made.
+    // The missing mapping was counted as a difference when it was not made.
     if address == 0 {
         return;
     }

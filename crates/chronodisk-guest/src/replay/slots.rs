@@ -4,11 +4,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::feed::NO_WORD;
 
-/// Written before there are threads.
+/// Written before any thread is started.
 static ADDRESS: AtomicU64 = AtomicU64::new(0);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of memory that so many slots take.
+/// Memory of this number of slots, in bytes.
 pub(super) const fn memory_bytes(count: u64) -> u64 {
     count * size_of::<AtomicU32>() as u64
 }
@@ -19,10 +19,10 @@ pub(super) fn begin(address: u64, count: u64) {
     COUNT.store(count, Ordering::Relaxed);
 }
 
-/// Descriptors by slot. An entry is one more than the descriptor, so that zero is none.
+/// Descriptors by slot. An entry is the descriptor plus one; zero means none.
 fn slots() -> &'static [AtomicU32] {
     let (address, count) = (ADDRESS.load(Ordering::Relaxed), COUNT.load(Ordering::Relaxed));
-    // SAFETY: the memory was mapped for so many, is never given back, and zeros are words.
+    // SAFETY: the memory was mapped for this number of words, is never unmapped, and zeros are valid words.
     unsafe { core::slice::from_raw_parts(address as *const AtomicU32, count as usize) }
 }
 
@@ -42,8 +42,8 @@ pub(super) fn descriptor(slot: u64) -> u64 {
 /// Bytes of a descriptor's name, with a path from there.
 pub(super) const NAME_BYTES: usize = 4200;
 
-/// Writes the name of a descriptor of this thread, whose slot is the first word and from which a path follows. Returns
-/// its address.
+/// Writes the name of a descriptor of this thread, followed by a path. The first word is the descriptor's slot. Returns
+/// the name's address.
 pub(super) fn name_of_descriptor(words: &[u64], place: &mut [u8]) -> u64 {
     let mut digits = [0; 20];
     let mut left = descriptor(words[0]) as u32;

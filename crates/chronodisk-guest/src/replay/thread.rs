@@ -47,11 +47,11 @@ struct CloneArguments {
 /// Resources shared by all threads of the replayer.
 const SHARED: u64 = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_SYSVSEM) as u64;
 
-/// Starts a thread on `stack` with the id, and with the further flags. The word gets its id, and zero once its stack is
-/// free again. Returns the id, or a negative error.
+/// Starts a thread on `stack` with the id, and with the further flags. The word is set to its id, and to zero once its
+/// stack is free again. Returns the id, or a negative error.
 ///
 /// # Safety
-/// Nothing else uses the stack, `entry` never returns and needs no thread-local storage, and `word` lives on.
+/// No other code uses the stack, `entry` never returns and needs no thread-local storage, and `word` stays valid.
 pub(super) unsafe fn start(
     id: u32,
     flags: u64,
@@ -74,7 +74,7 @@ pub(super) unsafe fn start(
         set_tid_size: 1,
     };
     let result: i64;
-    // SAFETY: the child has a stack of its own, on which it calls `entry` and nothing else; the parent goes on here.
+    // SAFETY: the child has a stack of its own, on which it only calls `entry`; the parent continues here.
     unsafe {
         asm!(
             "syscall",
@@ -100,7 +100,7 @@ pub(super) unsafe fn start(
 /// Ends this thread, or the process.
 pub(super) fn exit(number: c_long, status: u64) -> ! {
     loop {
-        // SAFETY: nothing of a thread's is used after it.
+        // SAFETY: the thread's memory is not used after the call.
         unsafe { call(number, [status, 0, 0, 0, 0, 0]) };
     }
 }

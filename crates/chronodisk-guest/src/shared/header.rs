@@ -243,7 +243,7 @@ fn structure<S: SharedStruct>() -> String {
     text
 }
 
-/// The line with the comment behind it, or above it if both are too long for one line.
+/// The line with the comment at its end, or above it if both are too long for one line.
 fn with_comment(line: &str, docs: &str) -> String {
     let docs = docs.trim();
     let together = format!("{line} /* {docs} */\n");
@@ -290,7 +290,7 @@ fn the_header_of_the_clock_is_up_to_date() {
         return;
     }
     let there = std::fs::read_to_string(&path).unwrap();
-    // It asserts the offsets of this side.
+    // The header asserts the offsets of the Rust side.
     let check = Command::new("cc").args(["-std=gnu11", "-fsyntax-only", "-x", "c"]).arg(&path).status().unwrap();
     assert!(check.success(), "the C compiler lays the page out in another way");
     for (made, found) in header().lines().zip(there.lines()) {

@@ -5,7 +5,7 @@
 mod header;
 pub(crate) mod layout;
 
-/// A structure of C with its description in a header.
+/// A C structure with its description in a header.
 #[cfg(test)]
 pub(crate) trait SharedStruct {
     const NAME: &'static str;
@@ -26,7 +26,7 @@ pub(crate) struct Field {
 /// A type that a field of a [`SharedStruct`] can have.
 #[cfg(test)]
 pub(crate) trait InC {
-    /// Its writer, in words.
+    /// Name of its writer.
     const WRITER: &'static str;
     /// The declaration in C of a field with this type.
     fn declaration(name: &str) -> String;
@@ -35,7 +35,7 @@ pub(crate) trait InC {
 /// An enumeration of C.
 #[cfg(test)]
 pub(crate) trait SharedEnum {
-    /// Each constant's name begins with this; in lower case it is the enumeration's name.
+    /// Prefix of each constant's name; in lower case it is the enumeration's name.
     const PREFIX: &'static str;
     const DOCS: &'static [&'static str];
     const CONSTANTS: &'static [Constant];
@@ -82,7 +82,7 @@ macro_rules! shared_struct {
     };
 }
 
-/// Defines an enumeration whose values stand in shared words, and describes it for the header.
+/// Defines an enumeration whose values are stored in shared words, and describes it for the header.
 macro_rules! shared_enum {
     (
         $(#[doc = $docs:literal])*

@@ -1,4 +1,4 @@
-//! Which completion a request of a trace waited for.
+//! The completion for which each request of a trace waited.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chronodisk_sim::{Op, RequestRecord};
 
-/// Something that happens to a request.
+/// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The block layer takes it (`Q`).
     Queue,
     /// The driver gets it (`D`).
     Issue,
-    /// The driver gives it back; it will be issued again (`R`).
+    /// The driver returned the request, which will be issued again (`R`).
     Requeue,
     /// The device has done it (`C`).
     Complete,
@@ -25,7 +25,7 @@ pub(super) struct Event<'a> {
     pub(super) volume: &'a str,
     pub(super) op: Op,
     pub(super) fua: bool,
-    /// A flush comes before it.
+    /// Whether a flush precedes it.
     pub(super) preflush: bool,
     pub(super) lba: u64,
     pub(super) sectors: u64,
@@ -36,21 +36,21 @@ pub(super) struct Event<'a> {
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) begins: Kind,
-    /// `None` for one that was given back.
+    /// Requests in order of arrival; `None` for a returned one.
     pending: VecDeque<Option<RequestRecord>>,
     /// The number of the first pending one.
     first: u64,
-    /// Numbers of those without a completion, by device and first sector.
+    /// Numbers of the requests without a completion, by device and first sector.
     open: BTreeMap<(u16, u64), VecDeque<u64>>,
     /// Queued requests by device, where they do not begin so.
     queued: BTreeMap<u16, u64>,
-    /// Devices to which something was issued.
+    /// Devices to which requests were issued.
     issued: BTreeSet<u16>,
 }
 
 /// Requests that may wait for the completion of an older one; beyond that it counts as lost.
 const PENDING_MAX: usize = 1 << 16;
-/// Where flushes are, which have no sector.
+/// Key of flushes, which have no sector.
 const FLUSH: u64 = u64::MAX;
 
 impl Default for Events {
@@ -83,7 +83,7 @@ impl Events {
         *self.queued.entry(device).or_default() += 1;
     }
 
-    /// Requests that were queued on devices to which nothing was issued.
+    /// Number of requests that were queued on devices without any issued request.
     pub(super) fn unissued(&self) -> u64 {
         let of_device = |(device, count): (&u16, &u64)| if self.issued.contains(device) { 0 } else { *count };
         self.queued.iter().map(of_device).sum()
@@ -118,7 +118,7 @@ impl Events {
         self.pending.get_mut(number.checked_sub(self.first)? as usize)
     }
 
-    /// The oldest request, if nothing more can be said of it.
+    /// The oldest request, if it is final.
     pub(super) fn pop(&mut self) -> Option<Option<RequestRecord>> {
         let is_done = match self.pending.front()? {
             Some(record) => record.is_completed(),
@@ -149,7 +149,7 @@ fn key_of(record: &RequestRecord) -> (u16, u64) {
 /// A request according to the letters of blktrace (`WFS`, `RA`, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Letters {
-    /// `None`: nothing is moved, so it is a flush or nothing.
+    /// `None` for an event without data, which is a flush or can be ignored.
     pub(super) op: Option<Op>,
     pub(super) fua: bool,
     pub(super) preflush: bool,

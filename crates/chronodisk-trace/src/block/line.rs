@@ -18,7 +18,7 @@ pub(super) struct Said<'a> {
     pub(super) response_ns: Option<u64>,
 }
 
-/// When a request was issued.
+/// Issue time of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
     /// After the beginning of the trace.
@@ -27,7 +27,7 @@ pub(super) enum At {
     Unix { ns: u64 },
 }
 
-/// A wrong field, and the value expected.
+/// An invalid field, and the value expected.
 pub(super) type Problem = String;
 
 /// The fields of a line, in order.
@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Nothing may follow.
+    /// Fails if a field follows.
     pub(super) fn end(mut self) -> Result<(), Problem> {
         match self.rest.next() {
             None => Ok(()),
@@ -110,7 +110,7 @@ pub(super) fn decimal(text: &str, digits: u32) -> Option<u64> {
     whole.checked_mul(10_u64.pow(digits))?.checked_add(fraction)
 }
 
-/// At most so much of a file's text, for messages.
+/// The beginning of a file's text, short enough for a message.
 pub(super) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     match text.char_indices().nth(LONGEST) {

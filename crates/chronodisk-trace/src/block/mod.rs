@@ -79,7 +79,7 @@ pub struct TraceInfo {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format; 11] = [
         Format::FioV2,
         Format::FioV3,
@@ -112,14 +112,14 @@ impl Format {
         }
     }
 
-    /// The finest difference of two instants that a file of this format tells, in nanoseconds.
+    /// Resolution of time stamps in this format, in nanoseconds.
     #[must_use]
     pub const fn resolution_ns(self) -> u64 {
         match self {
             Format::FioV2 | Format::FioV3 | Format::Alibaba => 1_000,
             Format::Msr => 100,
             Format::Tencent => 1_000_000_000,
-            // The ninth digit is written, but its makers say that it is accurate to microseconds only.
+            // The format has nine digits, but according to its makers only microseconds are accurate.
             Format::DiskSim | Format::Spc | Format::Systor17 | Format::Fiu => 1,
             Format::Blkparse | Format::Blktrace => 1,
         }
@@ -136,7 +136,7 @@ impl Format {
         !matches!(self, Format::Fiu)
     }
 
-    /// The format that a file's first bytes belong to, if that can be told.
+    /// The format of a file's first bytes; `None` if it is not recognised.
     #[must_use]
     pub fn detect(bytes: &[u8]) -> Option<Format> {
         formats::detect(bytes)

@@ -14,7 +14,7 @@ use super::{Format, TraceInfo};
 #[derive(Debug)]
 pub struct TraceReader {
     decoder: Decoder,
-    /// The beginning of a line, or of a binary event, whose end was not seen yet.
+    /// The beginning of an incomplete line or binary event.
     begun: Vec<u8>,
     /// Line, or binary event, counted from 1.
     number: u64,
@@ -28,7 +28,7 @@ pub struct TraceReader {
 pub struct FormatError {
     /// The format that was read.
     pub format: Format,
-    /// Line, or binary event, counted from 1; 0 if it is none in particular.
+    /// Line or binary event, counted from 1; 0 if the error concerns no particular one.
     pub line: u64,
     /// The problem, and the value expected.
     pub problem: String,
@@ -47,7 +47,7 @@ impl fmt::Display for FormatError {
 impl std::error::Error for FormatError {}
 
 impl FormatError {
-    /// With the file that was read, as `file:line: ...` where it has lines.
+    /// Adds the file's name to the error: `file:line: ...` for text formats.
     #[must_use]
     pub fn in_file(&self, file: impl fmt::Display) -> String {
         match self.line {
@@ -68,7 +68,7 @@ impl TraceReader {
         TraceReader { decoder, begun: Vec::new(), number: 0, accepted: 0, had_heading: false, sink: Sink::new(format) }
     }
 
-    /// Passes over so many wrong lines.
+    /// Accepts and skips this number of malformed lines.
     #[must_use]
     pub fn accepting_bad(self, accepted: u64) -> Self {
         TraceReader { accepted, ..self }
@@ -84,7 +84,7 @@ impl TraceReader {
     /// Takes the next bytes, and adds the records that they complete.
     ///
     /// # Errors
-    /// The first wrong line beyond the accepted ones. The reader is unusable afterwards.
+    /// The first malformed line beyond the accepted ones. The reader is unusable afterwards.
     pub fn read(&mut self, mut bytes: &[u8], records: &mut Vec<RequestRecord>) -> Result<(), FormatError> {
         if let Decoder::Binary(decoder) = &mut self.decoder {
             self.begun.extend_from_slice(bytes);
@@ -159,7 +159,7 @@ impl TraceReader {
         Ok(())
     }
 
-    /// The trace's properties besides its requests, as far as it was read.
+    /// The trace's metadata, as far as it was read.
     #[must_use]
     pub fn info(&self) -> &TraceInfo {
         &self.sink.state.info

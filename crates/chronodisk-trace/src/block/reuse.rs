@@ -1,4 +1,4 @@
-//! How soon blocks are used again: footprint and LRU reuse distances, in bounded memory.
+//! Footprint and LRU reuse distances of blocks, in bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Reuse {
     /// Followed blocks by the place of their last use, as a Fenwick tree.
     places: Vec<u32>,
     next_place: usize,
-    /// Of 2 to this power blocks, one is followed.
+    /// One block of 2 to this power is followed.
     halvings: u32,
     followed_max: usize,
     accesses: u64,
@@ -50,7 +50,7 @@ pub struct ReuseFigures {
     pub read_blocks: u64,
     /// Blocks that were written.
     pub written_blocks: u64,
-    /// Of so many blocks, one was followed; 1 if the figures are exact.
+    /// One block of this number was followed; 1 if the figures are exact.
     pub sampled_one_in: u64,
     /// Hits of an LRU cache of 2 to the power of the index blocks; the last entry is an unlimited cache's.
     pub hits: Vec<u64>,
@@ -143,7 +143,7 @@ impl Reuse {
         }
     }
 
-    /// Blocks whose last use is at a place up to this one.
+    /// Number of blocks whose last use is at this place or an earlier one.
     fn up_to(&self, mut place: usize) -> u64 {
         let mut sum = 0;
         while place > 0 {
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn places_are_used_again() {
         let mut reuse = Reuse::default();
-        // Two blocks, more often than there are places.
+        // Accesses to two blocks, more than there are places.
         for index in 0..PLACES as u64 + 10 {
             reuse.add(&request(Op::Read, index % 2 * 8, 8));
         }

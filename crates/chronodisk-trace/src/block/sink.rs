@@ -14,15 +14,15 @@ use super::{Format, TraceInfo};
 pub struct ReadCounts {
     /// Requests that were given.
     pub requests: u64,
-    /// Of these, requests of ranges that were not whole sectors, and that were widened.
+    /// Of these, requests of partial sectors that were widened to whole ones.
     pub widened: u64,
-    /// Of these, requests that arrive before the one that precedes them in the file.
+    /// Of these, requests with an earlier arrival than their predecessor in the file.
     pub unordered: u64,
     /// Lines or events that are no request that can be replayed (opened files, blank kinds, merges, …).
     pub skipped: u64,
-    /// Wrong lines that were passed over.
+    /// Skipped malformed lines.
     pub bad: u64,
-    /// Requests that were queued on a device to whose driver nothing was issued, and that are left out therefore.
+    /// Requests that are omitted because no request was issued to their device's driver.
     pub unissued: u64,
 }
 
@@ -110,7 +110,7 @@ impl Sink {
             Kind::Complete | Kind::Requeue => {
                 let taken = self.events.take(record.device, event.op, event.lba, event.sectors);
                 if taken.is_empty() {
-                    // It was issued before the trace began.
+                    // The request was issued before the trace began.
                     self.skip();
                 }
                 for number in taken {

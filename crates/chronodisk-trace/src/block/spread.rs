@@ -2,9 +2,9 @@
 
 use chronodisk_sim::{Nanos, RandomStream, RequestRecord};
 
-/// Spreads requests with equal time stamps over the resolution of their clock, in the order that they have.
+/// Spreads requests with equal time stamps over the resolution of their clock, in their order.
 ///
-/// Uniform instants, since nothing is known but the second in which a request came. Equal seeds give equal instants.
+/// The instants are uniform, because only the time stamp of a request is known. Equal seeds give equal instants.
 #[derive(Debug)]
 pub struct Spread {
     random: RandomStream,
@@ -14,13 +14,13 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// For a clock of this resolution.
+    /// Spreads over a clock's resolution.
     #[must_use]
     pub fn new(resolution_ns: u64, seed: u64) -> Self {
         Spread { random: RandomStream::new(seed, "trace", "spread of time stamps"), resolution_ns, waiting: Vec::new() }
     }
 
-    /// Takes records, and leaves those in their place whose instants are known.
+    /// Takes records, and replaces them by those with final instants.
     pub fn spread(&mut self, records: &mut Vec<RequestRecord>) {
         let mut done = Vec::with_capacity(records.len());
         for record in records.drain(..) {

@@ -1,4 +1,4 @@
-//! From records to a file's bytes.
+//! Writes records as a file's bytes.
 
 use chronodisk_sim::RequestRecord;
 
@@ -23,8 +23,8 @@ pub struct WriteCounts {
 }
 
 impl TraceWriter {
-    /// A writer of a format, with the trace's properties besides its requests; `None` for a format that is only read.
-    /// The first bytes are added to `out`.
+    /// A writer of a format, with the trace's metadata; `None` for a format that is only read. Appends the file's first
+    /// bytes to `out`.
     #[must_use]
     pub fn new(format: Format, info: TraceInfo, out: &mut Vec<u8>) -> Option<Self> {
         let mut encoder = formats::encoder(format)?;
@@ -32,7 +32,7 @@ impl TraceWriter {
         Some(TraceWriter { encoder, info, counts: WriteCounts::default() })
     }
 
-    /// Adds records in the order in which the file shall have them.
+    /// Appends records in the order of the file.
     pub fn write(&mut self, records: &[RequestRecord], out: &mut Vec<u8>) {
         for record in records {
             if self.encoder.record(record, &self.info, out) {

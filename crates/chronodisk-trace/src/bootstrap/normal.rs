@@ -37,7 +37,7 @@ pub(super) fn distribution(x: f64) -> f64 {
     if x > 0.0 { 1.0 - tail } else { tail }
 }
 
-/// The point below which a share of the distribution is; `None` without a point within seven standard deviations.
+/// The quantile of a share of the distribution; `None` if it is not within seven standard deviations.
 pub(super) fn quantile(share: f64) -> Option<f64> {
     const FARTHEST: f64 = 7.0;
     if !(distribution(-FARTHEST)..=distribution(FARTHEST)).contains(&share) {

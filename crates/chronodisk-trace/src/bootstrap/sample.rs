@@ -3,13 +3,13 @@
 /// Values, such as response times, each in one element of the sample: a value alone, or all of a block of time.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// For each element, how many values it has, and their sum.
+    /// Number and sum of each element's values.
     elements: Vec<(u64, f64)>,
     /// All values in ascending order, each with its element.
     sorted: Vec<(f64, u32)>,
     /// Values between two checkpoints.
     stride: usize,
-    /// At each checkpoint, how many values of each element are before it.
+    /// At each checkpoint, the number of each element's values before it.
     before: Vec<Vec<u32>>,
 }
 
@@ -17,7 +17,7 @@ pub struct Sample {
 const STRIDE_MIN: usize = 1_024;
 
 impl Sample {
-    /// Each value is an element.
+    /// A sample in which each value is an element.
     ///
     /// # Panics
     /// With more than 2³² values.
@@ -26,7 +26,7 @@ impl Sample {
         Sample::of_blocks(values.iter().map(std::slice::from_ref))
     }
 
-    /// Each block is an element, also one without values.
+    /// A sample in which each block is an element, even if it has no values.
     ///
     /// # Panics
     /// With more than 2³² blocks.
@@ -58,7 +58,7 @@ impl Sample {
         self.elements.len()
     }
 
-    /// Mean of the values in a draw; not a number if it has none.
+    /// Mean of the values in a draw; NaN without values.
     #[must_use]
     pub fn mean(&self, copies: &[u32]) -> f64 {
         let drawn = self.elements.iter().zip(copies);
@@ -66,12 +66,11 @@ impl Sample {
         sum / self.values_of(copies) as f64
     }
 
-    /// The smallest value that at least this share of the values in a draw does not exceed; not a number if it has
-    /// none.
+    /// The smallest value that is not exceeded by at least this share of the values in a draw; NaN without values.
     #[must_use]
     pub fn quantile(&self, copies: &[u32], share: f64) -> f64 {
         let count = self.values_of(copies);
-        // A product such as 0.9 · 190 may be above the whole number that it is.
+        // A product such as 0.9 · 190 may be slightly above the exact whole number.
         let rank = ((share * count as f64 - 1e-9).ceil() as u64).clamp(1, count.max(1));
         let before = |piece: &Vec<u32>| -> u64 {
             piece.iter().zip(copies).map(|(count, copies)| u64::from(*count) * u64::from(*copies)).sum()

@@ -1,4 +1,4 @@
-//! How each call is made again: the one place that knows their arguments.
+//! Translates each call for a replay: the only module that knows their arguments.
 
 use super::attributes::{attribute, list_of_attributes};
 use super::order::POLLS;
@@ -80,7 +80,7 @@ mod number {
     pub const OPENAT2: u32 = 437;
 }
 
-/// Errors of calls that did nothing: for a signal, a full or empty pipe, a limit on the length of files, or a kernel
+/// Errors of calls without effect: for a signal, a full or empty pipe, a limit on the length of files, or a kernel
 /// without the call (`EINTR`, `EAGAIN`, `EFBIG`, `ENOSYS`).
 const NOTHING_DONE: [i64; 4] = [-4, -11, -27, -38];
 /// `RWF_NOWAIT` of `preadv2` and `pwritev2`: a call that waits in the replay did not wait in the program.
@@ -91,7 +91,7 @@ const F_SETFL: u64 = 4;
 /// Most bytes that one call of Linux reads or writes.
 const TRANSFER_BYTES_MAX: u64 = 0x7fff_f000;
 
-/// Where a call is made.
+/// Context of a call.
 pub(super) struct CallContext<'a> {
     pub mount: &'a [u8],
     /// Whether the task's working directory is on the device.
@@ -115,9 +115,9 @@ impl CallContext<'_> {
 /// Translation of a call.
 pub(super) enum Translated {
     Actions(Vec<Action>),
-    /// It does not touch the device, and nothing needs it.
+    /// The call does not touch the device, and no other call needs it.
     Nothing,
-    /// It touches the device and can't be made.
+    /// The call touches the device and can't be replayed.
     Impossible,
 }
 
@@ -147,11 +147,11 @@ pub(super) fn sync() -> Action {
 
 /// A call that changes its process alone, and through it later calls.
 pub(super) fn of_process(record: &CallRecord) -> Option<Action> {
-    // Its result is the mask before, which began as another.
+    // Its result is the mask before, which differs at the start.
     (record.call.name() == "umask").then(|| made(number::UMASK, [number(record.arguments[0])], Expected::Outcome(0)))
 }
 
-/// Whether a call that touches nothing was a sleep, alone or as a wait that ran out.
+/// Whether a call without objects was a sleep, by itself or as a wait until its timeout.
 pub(super) fn sleeps(record: &CallRecord) -> bool {
     match record.call.name() {
         "nanosleep" | "clock_nanosleep" => true,
@@ -159,7 +159,7 @@ pub(super) fn sleeps(record: &CallRecord) -> bool {
     }
 }
 
-/// The same transfer on a pipe, if the call is one.
+/// The action for a transfer on a pipe, if the call is one.
 pub(super) fn stream(record: &CallRecord, tables: &Tables, task: usize) -> Option<Action> {
     let descriptor = tables.slot(task, record.number(0))?;
     if tables.kind(task, record.number(0)) != Some(Kind::Stream) {
@@ -173,7 +173,7 @@ pub(super) fn stream(record: &CallRecord, tables: &Tables, task: usize) -> Optio
     }
 }
 
-/// The descriptor to which a call has written data, if it has.
+/// The descriptor to which a call has written data; `None` if it wrote none.
 pub(super) fn written_to(record: &CallRecord) -> Option<i32> {
     record.result.filter(|&result| result > 0)?;
     match record.call.name() {
@@ -184,7 +184,7 @@ pub(super) fn written_to(record: &CallRecord) -> Option<i32> {
     }
 }
 
-/// The descriptors that a call works on, the one whose position it may move first.
+/// The descriptors used by a call; the first one's position may move.
 pub(super) fn descriptors_of(record: &CallRecord) -> Vec<i32> {
     let Some(known) = signature(record.call.name()) else { return Vec::new() };
     let texts = [record.path.as_deref(), record.path_2.as_deref()];
@@ -245,7 +245,7 @@ pub(super) fn locks(record: &CallRecord) -> bool {
 /// A call's use of a file's length.
 pub(super) enum Extent {
     None,
-    /// It uses or changes bytes up to here; `None` for up to its end.
+    /// The call uses or changes bytes up to here; `None` for up to the end.
     Of {
         end: Option<u64>,
     },
@@ -274,7 +274,7 @@ pub(super) fn extent(record: &CallRecord) -> Extent {
     }
 }
 
-/// How a call is made again.
+/// Translates a call.
 pub(super) fn translate(record: &CallRecord, resolved: &Resolved, place: &CallContext<'_>) -> Translated {
     let Some(result) = record.result else { return Translated::Nothing };
     if NOTHING_DONE.contains(&result) {
@@ -318,7 +318,7 @@ impl Call<'_> {
         self.place.kind(self.record.number(argument))
     }
 
-    /// An argument that is a descriptor; one that the replayer does not have is none.
+    /// An argument that is a descriptor; without a slot, it is an invalid one.
     fn descriptor(&self, index: usize) -> Argument {
         self.place.slot(self.record.number(index)).map_or(number(u64::MAX), Argument::Descriptor)
     }
@@ -335,8 +335,8 @@ impl Call<'_> {
         none && matches!(at, Some(Base::At(argument)) if self.record.number(argument) >= 0)
     }
 
-    /// A path as a directory and a text that the replayer resolves as the program's kernel did; `None` if it is not on
-    /// the device or not known.
+    /// A path as a directory and a text, which the replayer resolves as the program's kernel did; `None` if it is
+    /// unknown or not on the device.
     fn path(&self, which: usize) -> Option<[Argument; 2]> {
         let text = if which == 0 { self.record.path.as_deref() } else { self.record.path_2.as_deref() };
         let (text, path) = (text?, self.resolved.paths[which].as_ref()?);
@@ -512,7 +512,7 @@ impl Call<'_> {
             }
             request::FS_IOC_SETFLAGS if is_read => with(Argument::Words(vec![first])),
             request::FS_IOC_FSSETXATTR if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4), 0])),
-            // Extents are looked up, and none is given back.
+            // Extents are queried, but none is returned.
             request::FS_IOC_FIEMAP if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4), 0])),
             request::FITRIM if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4)])),
             // The number of the block is not recorded.
@@ -633,7 +633,7 @@ const MAP_ANONYMOUS: u64 = 0x20;
 const TERMINAL_REQUESTS_FIRST: u64 = 0x5401;
 const TERMINAL_REQUESTS_LAST: u64 = 0x5460;
 
-/// Whether a request of `ioctl` takes nothing from the program's memory but gives something of a bounded size
+/// Whether a request of `ioctl` reads nothing from the program's memory but writes data of a bounded size
 /// (`asm-generic/ioctl.h`).
 const fn gives_only(request: u64) -> bool {
     const GIVES: u64 = 2;

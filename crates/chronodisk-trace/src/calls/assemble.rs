@@ -16,11 +16,11 @@ use super::record::{Call, CallRecord, CallTrace, Clock, Header, StartState, TASK
 use super::table::{Effect, signature};
 use super::words::lacks_words;
 
-/// Results by which Linux says that a call will be made again: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
+/// Results by which Linux announces a restart of the call: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
 /// `ERESTART_RESTARTBLOCK`.
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const INTERRUPTED: i64 = -4;
-/// Handlers of signals within each other whose interrupted calls are followed.
+/// Most nested signal handlers whose interrupted calls are followed.
 const HANDLERS_MAX: usize = 64;
 
 /// Reads a journal and makes a trace of it. A journal that was cut short gives its complete entries, marked. `mount`
@@ -48,7 +48,7 @@ struct Pending {
     slot: usize,
     record: CallRecord,
     number: u32,
-    /// Its path was not readable: that counts if it succeeds.
+    /// Whether its path was unreadable, which matters if the call succeeds.
     unreadable: bool,
     /// CPU time at the last entry.
     cpu: Option<Nanos>,
@@ -60,7 +60,7 @@ struct Task {
     pending: Option<Pending>,
     /// Calls that a signal interrupted, the outermost first.
     interrupted: Vec<Pending>,
-    /// Whether nothing was entered since the last of them was interrupted.
+    /// Whether no call was entered since the last interruption.
     fresh: bool,
     /// Whether `rt_sigreturn` has entered.
     returns: bool,
@@ -79,7 +79,7 @@ struct Assembler {
     costs: StopCosts,
     started: bool,
     complete: bool,
-    /// By order of entry; `None` while a call has not returned, or if it is dropped.
+    /// Records by order of entry; `None` while a call has not returned, or if it is dropped.
     records: Vec<Option<CallRecord>>,
     tasks: BTreeMap<u32, Task>,
     start: BTreeMap<u32, StartState>,
@@ -206,7 +206,7 @@ impl Assembler {
         }
         let task = self.task(id);
         if number == sigreturn {
-            // Its time is the handler's.
+            // The time since then belongs to the handler.
             task.charge = task.charge.saturating_add(user.unwrap_or_default());
             (task.returns, task.fresh) = (true, false);
             task.cpu = cpu;
@@ -396,7 +396,7 @@ mod tests {
             Story(vec![start, Entry::First { task: 7, directory: Text::Bytes(b"/m".to_vec()) }], 0)
         }
 
-        /// Time goes on by 10 and CPU time by 7 at each event.
+        /// At each event, time advances by 10 and CPU time by 7.
         fn next(&mut self) -> (Nanos, Option<Nanos>) {
             self.1 += 1;
             (nanos(self.1 * 10), Some(nanos(self.1 * 7)))
@@ -465,7 +465,7 @@ mod tests {
         let read = i64::from(call_number("read").unwrap());
         let again = handled().leave(read).enter("read").leave(3).end();
         assert_eq!(calls(&again)[..2], [("write", Some(1)), ("read", Some(3))]);
-        // The times of the handler, and those of a dropped call, are charged to the next call.
+        // The times of the handler and of a dropped call are charged to the next call.
         assert_eq!(error.records[2].user_cpu, Some(nanos(5 + 5 + 4)));
         assert_eq!(again.records[1].user_cpu, Some(nanos(5 + 5 + 4 + 4)));
         // A handler that interrupted no call returns to anything.

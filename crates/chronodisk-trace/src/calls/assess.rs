@@ -1,4 +1,4 @@
-//! The properties of each call that a recorder must read, and the parts of a trace that can't be replayed.
+//! Properties of each call for recorders, and the parts of a trace that can't be replayed.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,12 @@ pub(super) const MAPPED_FILE: &str = "mapped-file";
 /// Arguments that a recorder reads the program's memory for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedArguments {
-    /// They point to paths.
+    /// Arguments that point to paths.
     pub paths: [Option<usize>; 2],
-    /// It points to two descriptors that the call makes.
+    /// The argument that points to two new descriptors.
     pub pair: Option<usize>,
-    /// They point to so many words, which [`take_words`](super::take_words) takes; the second to one.
+    /// Arguments that point to words, with the number of words that [`take_words`](super::take_words) takes; the second
+    /// points to one.
     pub words: [Option<(usize, usize)>; 2],
     /// Whether a replay can't make the call.
     pub is_unsupported: bool,
@@ -37,7 +38,7 @@ pub fn recorded_arguments(name: &str) -> RecordedArguments {
     RecordedArguments { paths: [place(0), place(1)], pair, words: pointers(name), is_unsupported }
 }
 
-/// Removes page faults but those on mapped files below the mount point. Their CPU time becomes part of the user time
+/// Removes page faults except those on mapped files below the mount point. Their CPU time becomes part of the user time
 /// before the task's next call.
 pub fn keep_faults_of_device(trace: &mut CallTrace) {
     let Some(mount) = trace.header.mount.clone() else { return };

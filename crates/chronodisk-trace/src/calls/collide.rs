@@ -6,7 +6,7 @@ use chronodisk_sim::Nanos;
 
 use super::record::CallRecord;
 
-/// How much of a trace's CPU time collides on one processor.
+/// CPU time of a trace that would collide on a single processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collisions {
     /// CPU time of all tasks; gaps stand for times that are not known.
@@ -21,7 +21,7 @@ const WHOLE: u64 = 1 << 20;
 /// Assumes that a task uses a processor evenly between the instants at which its CPU time was read.
 #[must_use]
 pub fn collisions(records: &[CallRecord]) -> Collisions {
-    // Changes of the number of processors in use, in parts, by instant.
+    // Changes of the number of busy processors, in fractions, by instant.
     let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
     let mut total = Nanos::ZERO;
     let mut add = |begin: Nanos, end: Nanos, cpu: Option<Nanos>| {
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn only_what_exceeds_one_processor_collides() {
         let micro = 1_000_000;
-        // Both compute from 0 to 100 in whole, and then wait.
+        // Both tasks compute from 0 to 100 and then wait.
         let both = [
             record(1, 0, 0, None, Some(0)),
             record(2, 0, 0, None, Some(0)),
@@ -84,7 +84,7 @@ mod tests {
         ];
         let found = collisions(&both);
         assert_eq!((found.cpu.as_nanos(), found.excess.as_nanos()), (200 * micro, 100 * micro));
-        // One after the other.
+        // The tasks compute one after the other.
         let turns = [
             record(1, 0, 0, None, Some(0)),
             record(2, 0, 100 * micro, None, Some(0)),

@@ -19,26 +19,26 @@ pub(super) fn delays(copies: usize, jitter: Nanos, seed: u64, number: u64) -> Ve
     (0..copies).map(|_| Nanos::from_nanos(stream.below(jitter.as_nanos().max(1)))).collect()
 }
 
-/// By how much the records of a life are later than without delays.
+/// Delay of a lifetime's records.
 #[derive(Clone, Copy, Default)]
 struct Shift {
     now: Nanos,
-    /// Once the life has slept. It has nothing to sleep for if this is `now`.
+    /// Delay after the sleep. If it equals `now`, no sleep is needed.
     slept: Nanos,
-    /// Whether it sleeps only after it has executed a program: until then its maker stands still (vfork).
+    /// Whether the sleep comes after the execution of a program: until then its maker stands still (vfork).
     executes_first: bool,
 }
 
-/// Delays the copies of a workload. `copy_of` has the number of the copy to which a task belongs.
+/// Delays the copies of a workload. `copy_of` gives the number of the copy to which a task belongs.
 ///
 /// # Errors
-/// If the id of a task that has ended was given to another task, which would now begin before that end.
+/// If a task's id was reused for another task, which would now begin before the end of the first.
 pub(super) fn delay(trace: &mut CallTrace, copy_of: &BTreeMap<u32, usize>, delays: &[Nanos]) -> Result<(), String> {
     let sequence = Sequence::new(&trace.records);
     let mut copies = Copies { copy_of, delays, begin: vec![None; delays.len()] };
     let of_life = |life: &super::order::Life| match life.maker {
         None => copies.shift_of(life.id, None, Shift::default()),
-        // It is known when it is made.
+        // The shift is set when the task is made.
         Some(_) => Shift::default(),
     };
     let mut shifts: Vec<Shift> = sequence.lives.iter().map(of_life).collect();

@@ -10,14 +10,14 @@ use super::record::{CallRecord, CallTrace, PATH_BYTES_MAX, TASK_MAX};
 use super::resolve::{PathUse, walk};
 use crate::bootstrap::copies;
 
-/// Which draw it is.
+/// Parameters of a draw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Draw {
     /// Seeds the draws.
     pub seed: u64,
     /// Draws of one seed differ by it.
     pub number: u64,
-    /// Each copy begins later by a random time below this. Zero means that none does.
+    /// Each copy begins later by a random time below this; zero for no delay.
     pub jitter: Nanos,
 }
 
@@ -40,7 +40,7 @@ pub fn draw(trace: &CallTrace, groups: &Groups, draw: Draw) -> Result<CallTrace,
     Ok(drawn)
 }
 
-/// The number of the copy to which each task of a draw belongs.
+/// For each task of a draw, the number of its copy.
 fn copy_of(groups: &Groups, copies: &[u32], fresh: &FreshIds) -> BTreeMap<u32, usize> {
     let all = (0..copies.len()).flat_map(|group| (0..copies[group]).map(move |copy| (group, copy)));
     let tasks = all.enumerate().flat_map(|(number, (group, copy))| {
@@ -50,10 +50,10 @@ fn copy_of(groups: &Groups, copies: &[u32], fresh: &FreshIds) -> BTreeMap<u32, u
     tasks.collect()
 }
 
-/// Makes the trace that has each group so often: once each gives the trace itself.
+/// Makes a trace with this number of copies of each group; one of each is the trace itself.
 ///
 /// # Errors
-/// As for [`draw`], or if there is not one number for each group.
+/// As for [`draw`], or if the number of copies does not match the number of groups.
 pub fn compose(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<CallTrace, String> {
     if copies.len() != groups.groups.len() {
         return Err(format!("there are {} groups, and numbers of copies for {}", groups.groups.len(), copies.len()));
@@ -84,7 +84,7 @@ pub fn compose(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<Cal
                         if record.child().is_none() && copy > 0 {
                             made.entry = record.exit.unwrap_or(record.entry);
                         }
-                        // All copies are made at the entry: a child may make its first call before its maker goes on.
+                        // All copies are made at the entry: a child may make its first call before its maker continues.
                         if record.child().is_some() && copy + 1 < copies[group] {
                             made.exit = record.exit.map(|_| record.entry);
                         }
@@ -119,7 +119,7 @@ fn about_child(record: &CallRecord) -> Option<u32> {
     record.child().or_else(|| record.awaited())
 }
 
-/// Gives the child that a call is about another id.
+/// Replaces the id of the child to which a call refers.
 fn name_child(record: &mut CallRecord, id: impl Fn(u32) -> u32) {
     let Some(child) = about_child(record).map(id) else { return };
     if record.result == Some(0) {
@@ -163,13 +163,13 @@ impl Copy<'_> {
         self.fresh.get(&(self.group, self.copy, task)).copied().unwrap_or(task)
     }
 
-    /// The text of a path with a mark behind the first name that the group made.
+    /// The text of a path with a suffix after the first name that the group made.
     fn renamed(&self, text: &[u8], path: &PathUse) -> Result<Vec<u8>, String> {
         let made = &self.groups.made[self.group];
         let mut renamed = text.to_vec();
         let mut added = 0;
         for (range, full) in walk(&path.base, text) {
-            // Names below such a name move with it.
+            // A name below a suffixed name moves with it.
             let above = (1..full.len()).any(|end| full[end] == b'/' && made.contains(&full[..end]));
             let named = &text[range.clone()] != b"..";
             if !above && named && made.contains(&full) {

@@ -25,7 +25,7 @@ pub fn fold(trace: &CallTrace) -> CallTrace {
     let mut resolver = Resolver::new(&trace.header);
     let mount = trace.header.mount.as_ref().map(|mount| mount.as_bytes());
     let on_device = |path: &[u8]| mount.is_none_or(|mount| path == mount || is_below(mount, path));
-    // With page faults, calls that remove or change mappings remain too.
+    // If the trace has page faults, calls that remove or change mappings remain, too.
     let has_faults = trace.records.iter().any(|record| record.call.name() == PAGE_FAULT);
     let mut last: BTreeMap<u32, usize> = BTreeMap::new();
     for (index, record) in trace.records.iter().enumerate() {

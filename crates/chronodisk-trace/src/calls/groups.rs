@@ -13,7 +13,7 @@ pub struct Groups {
     pub groups: Vec<Vec<u32>>,
     /// Ancestors without activity on the device, and tasks that serve no group.
     pub spine: Vec<u32>,
-    /// Names that each group made below the mount point and that were not there before.
+    /// New names that each group made below the mount point.
     pub(super) made: Vec<BTreeSet<Vec<u8>>>,
     /// The paths of each record.
     pub(super) paths: Vec<[Option<PathUse>; 2]>,
@@ -96,15 +96,15 @@ struct Finder {
     active: BTreeSet<u32>,
     /// The task that first changed each file.
     changed: BTreeMap<Vec<u8>, u32>,
-    /// The task that made each name that was not there before.
+    /// The task that made each new name.
     makers: BTreeMap<Vec<u8>, u32>,
-    /// Names that were there before the trace.
+    /// Names that existed before the trace.
     existed: BTreeSet<Vec<u8>>,
     pipes: BTreeMap<u64, u32>,
     inherited_pipes: BTreeMap<u64, InheritedPipe>,
 }
 
-/// A pipe that was there before the trace: its other end may be outside.
+/// A pipe that existed before the trace: its other end may be outside.
 #[derive(Default)]
 struct InheritedPipe {
     is_read: bool,
@@ -118,7 +118,7 @@ impl Finder {
         match record.call.name() {
             name if receives(name) => pipe.is_read = true,
             name if sends(name) => pipe.is_written = true,
-            // Which of its descriptors is the pipe's is not looked at.
+            // It is not known which of the descriptors is the pipe's, so both directions count.
             "sendfile" | "splice" | "tee" => (pipe.is_read, pipe.is_written) = (true, true),
             _ => return,
         }

@@ -22,12 +22,12 @@ const UNKNOWN: u64 = u64::MAX;
 /// A path in a program's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Text {
-    /// There is none: the call takes none, or a null pointer.
+    /// The call has no text, or a null pointer.
     #[default]
     None,
-    /// It could not be read.
+    /// The text was unreadable.
     Unreadable,
-    /// Its bytes.
+    /// Bytes of the text.
     Bytes(Vec<u8>),
 }
 
@@ -47,16 +47,16 @@ pub enum Entry {
     Start {
         /// Architecture of the programs.
         architecture: String,
-        /// Where the file system of the device is mounted.
+        /// Mount point of the device's file system.
         mount: Option<String>,
         /// Costs of the recorder's stops.
         costs: StopCosts,
     },
-    /// A task that was there at the beginning, with its working directory.
+    /// A task that existed at the beginning, with its working directory.
     First {
         /// The task, which is its own group.
         task: u32,
-        /// Its directory.
+        /// Working directory of the task.
         directory: Text,
     },
     /// A descriptor that a first task has.
@@ -74,13 +74,13 @@ pub enum Entry {
         task: u32,
         /// When.
         at: Nanos,
-        /// Its CPU time.
+        /// CPU time of the task.
         cpu: Option<Nanos>,
         /// The call's number.
         number: u32,
-        /// Its arguments, as in [`CallRecord`](super::CallRecord).
+        /// Arguments, as in [`CallRecord`](super::CallRecord).
         arguments: [u64; 6],
-        /// Its paths.
+        /// Paths of the call.
         paths: [Text; 2],
     },
     /// A call returns.
@@ -89,7 +89,7 @@ pub enum Entry {
         task: u32,
         /// When.
         at: Nanos,
-        /// Its CPU time.
+        /// CPU time of the task.
         cpu: Option<Nanos>,
         /// The kernel's result, after restarts.
         result: i64,
@@ -102,14 +102,14 @@ pub enum Entry {
         maker: u32,
         /// The new task.
         child: u32,
-        /// Whether it is of the maker's group.
+        /// Whether it belongs to the maker's group.
         thread: bool,
     },
     /// A program was executed. Its task may have had another id before.
     Executed {
         /// The task.
         task: u32,
-        /// Its id before.
+        /// Former id of the task.
         former: u32,
     },
     /// A task ends, for any cause.
@@ -118,21 +118,21 @@ pub enum Entry {
         task: u32,
         /// When.
         at: Nanos,
-        /// Its CPU time.
+        /// CPU time of the task.
         cpu: Option<Nanos>,
     },
-    /// Something makes the trace incomplete.
+    /// Reason why the trace is incomplete.
     Incomplete(String),
-    /// All tasks have ended, and all that they did is here.
+    /// All tasks have ended, and the journal is complete.
     Complete,
 }
 
-/// A journal that can't be read.
+/// Error of reading a journal.
 #[derive(Debug)]
 pub enum JournalError {
-    /// It is not one.
+    /// The file is no journal.
     NoJournal,
-    /// The entry at this byte is wrong.
+    /// The entry at this byte is invalid.
     Wrong {
         /// Offset of the entry.
         offset: u64,
@@ -277,7 +277,7 @@ fn put(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Lengths of paths that are none.
+/// Length that stands for a missing path.
 const NO_PATH: u16 = u16::MAX;
 const UNREADABLE_PATH: u16 = u16::MAX - 1;
 
@@ -383,7 +383,7 @@ impl<R: Read> JournalReader<R> {
     /// The next entry; `None` at the journal's end.
     ///
     /// # Errors
-    /// If the entry is wrong, or the system refuses to read.
+    /// If the entry is invalid, or the system refuses to read.
     pub fn entry(&mut self) -> Result<Option<Entry>, JournalError> {
         let mut length = [0; 4];
         if !filled(&mut self.input, &mut length).map_err(JournalError::Io)? {
@@ -413,7 +413,7 @@ impl<R: Read> JournalReader<R> {
     }
 }
 
-/// Fills the bytes, or says that the input ends before.
+/// Fills the bytes. Returns false if the input ends before.
 fn filled(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match input.read_exact(bytes) {
         Ok(()) => Ok(true),

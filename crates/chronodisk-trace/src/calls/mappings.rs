@@ -22,11 +22,11 @@ struct Area {
 /// A call's use of a mapping of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MappedRange {
-    /// Its number.
+    /// Number of the mapping.
     pub mapping: u32,
     /// The first byte within it.
     pub offset: u64,
-    /// Bytes from there to the end of the range.
+    /// Bytes from the offset to the end of the range.
     pub bytes: u64,
 }
 
@@ -34,10 +34,10 @@ pub(super) struct MappedRange {
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     spaces: Vec<BTreeMap<u64, Area>>,
-    /// By life, its address space and the lives that share it.
+    /// The address space of each lifetime. Several lifetimes may share one.
     of_life: BTreeMap<usize, usize>,
     users: Vec<u32>,
-    /// By mapping, the areas that it has in all spaces.
+    /// By mapping, its number of areas in all address spaces.
     areas: Vec<u32>,
     /// Mappings without any area since the last look.
     gone: Vec<u32>,
@@ -85,7 +85,7 @@ impl Mappings {
             }
             inside.push((from, Area { end: to, offset: area.offset + (from - at), ..area }));
         }
-        // Only now, so that a mapping with a part left is not taken for one that is gone.
+        // Only after the new areas were inserted, so that a mapping with a remaining part does not count as removed.
         for (_, area) in &inside {
             self.drop_area(area.mapping);
         }
@@ -100,8 +100,8 @@ impl Mappings {
         Some(MappedRange { mapping: area.mapping, offset, bytes: area.end - address })
     }
 
-    /// The mapping made by a call of `mmap`, if its file is `of_device`. Earlier mappings there are removed in any
-    /// case.
+    /// The mapping made by a call of `mmap`, if its file is `of_device`. Earlier mappings at these addresses are
+    /// removed in any case.
     fn map(&mut self, life: usize, record: &CallRecord, of_device: bool) -> Option<u32> {
         let start = mapped_address(record)?;
         let bytes = record.arguments[1].max(1).checked_next_multiple_of(PAGE_BYTES)?;
@@ -152,8 +152,8 @@ impl Mappings {
         }
     }
 
-    /// Effect of any call on the life's addresses, or on those of the life that it `made`. Returns the mapping made by
-    /// a call of `mmap`, if its file is `of_device`.
+    /// Applies the effect of any call to the lifetime's addresses, or to those of the lifetime that it `made`. Returns
+    /// the mapping made by a call of `mmap`, if its file is `of_device`.
     pub fn follow(&mut self, life: usize, record: &CallRecord, of_device: bool, made: Option<usize>) -> Option<u32> {
         let known = signature(record.call.name()).map(|known| known.effect);
         match (record.call.name(), known) {
@@ -202,7 +202,7 @@ impl Mappings {
         self.of_life.insert(child, self.spaces.len() - 1);
     }
 
-    /// The life has no addresses any more: it has ended, or executes another program.
+    /// Removes the addresses of a lifetime that has ended, or executes another program.
     pub fn leave(&mut self, life: usize) {
         let Some(space) = self.of_life.remove(&life) else { return };
         self.users[space] -= 1;

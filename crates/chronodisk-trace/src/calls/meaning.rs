@@ -1,4 +1,4 @@
-//! Which arguments of a call still mean something without the program's memory.
+//! Arguments of calls that have a meaning without the program's memory.
 
 use super::record::CallRecord;
 

@@ -40,7 +40,7 @@ impl Namespace {
         at
     }
 
-    /// The node's present path, unless it is longer than a path may be.
+    /// The node's current path; `None` if it is longer than a path may be.
     pub fn path(&self, node: Node) -> Option<Vec<u8>> {
         let mut components: Vec<&[u8]> = Vec::new();
         let (mut at, mut bytes) = (node, 0);
@@ -64,7 +64,7 @@ impl Namespace {
         Some(path)
     }
 
-    /// Gives the file at `from` the name `to`; both are absolute. `exchange` gives the other one the first name.
+    /// Renames the file at `from` to `to`; both are absolute. With `exchange`, both files exchange names.
     pub fn rename(&mut self, from: &[u8], to: &[u8], exchange: bool) {
         // No kernel moves a directory below itself or replaces one of its parents, but a trace may claim it.
         if from == to || super::is_below(from, to) || super::is_below(to, from) || from == b"/" || to == b"/" {

@@ -46,7 +46,7 @@ const NEW: &str = "\
     listxattrat removexattrat";
 const NEW_FIRST: u32 = 424;
 
-/// The call that has this number; `syscall_` and the number if it is not known.
+/// Name of the call with this number; `syscall_` and the number if it is unknown.
 #[must_use]
 pub fn call_name(number: u32) -> Cow<'static, str> {
     let (names, first) = if number < NEW_FIRST { (OLD, 0) } else { (NEW, NEW_FIRST) };

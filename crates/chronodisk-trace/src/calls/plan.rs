@@ -36,13 +36,13 @@ use super::tables::{Kind, Tables};
 /// A replayer's actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Each creator before the tasks that it makes.
+    /// Planned tasks; each creator precedes the tasks that it makes.
     pub tasks: Vec<PlannedTask>,
-    /// How many mappings there are; their numbers are less.
+    /// Number of mappings.
     pub mappings: u32,
-    /// How many slots for descriptors there are; their numbers are less.
+    /// Number of slots for descriptors.
     pub slots: u32,
-    /// Calls that touch the device and can't be made again, by name.
+    /// Calls that touch the device and can't be replayed: their numbers by name.
     pub skipped: BTreeMap<String, u64>,
     /// Notes for readers of the replay's figures.
     pub warnings: Vec<String>,
@@ -50,14 +50,14 @@ pub struct Plan {
     pub data_bytes: u64,
 }
 
-/// One task's actions.
+/// Actions of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTask {
-    /// Its recorded id.
+    /// Recorded id of the task.
     pub id: u32,
     /// Whether the replayer makes it, and not another task.
     pub is_first: bool,
-    /// Its steps in order.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
@@ -83,39 +83,39 @@ pub struct Step {
 pub struct Wait {
     /// Index of the task.
     pub task: u32,
-    /// Its count of signals.
+    /// Count of its signals.
     pub signals: u32,
 }
 
 /// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing but wait and signal.
+    /// Only waits and signals.
     Nothing,
     /// Makes a call.
     Call {
-        /// Its number on x86-64.
+        /// Call number on x86-64.
         number: u32,
-        /// Its arguments.
+        /// Arguments of the call.
         arguments: [Argument; 6],
         /// Result of the recorded call.
         expected: Expected,
     },
     /// Makes a pipe, or a pair of sockets, and keeps its descriptors in these slots.
     Pipe {
-        /// Whether it is a pair of sockets.
+        /// Whether it is a socket pair.
         sockets: bool,
         /// The reading end first.
         descriptors: [u32; 2],
     },
-    /// Reads so many bytes from a pipe, or finds its end if there are none.
+    /// Reads this number of bytes from a pipe; zero bytes mean its end.
     Receive {
         /// Slot of the reading end.
         descriptor: u32,
         /// Bytes.
         bytes: u64,
     },
-    /// Writes so many bytes to a pipe.
+    /// Writes this number of bytes to a pipe.
     Send {
         /// Slot of the writing end.
         descriptor: u32,
@@ -124,14 +124,14 @@ pub enum Action {
     },
     /// Lets a task begin.
     Spawn {
-        /// Its index.
+        /// Index of the task.
         task: u32,
-        /// Whether it has the same table of descriptors, rather than a copy.
+        /// Whether it shares the descriptor table instead of copying it.
         shares_files: bool,
-        /// Whether it has the same working directory, rather than a copy.
+        /// Whether it shares the working directory instead of copying it.
         shares_directory: bool,
     },
-    /// Gives the task a table of descriptors of its own.
+    /// Gives the task its own descriptor table.
     OwnFiles,
     /// Sleeps.
     Sleep(Nanos),
@@ -158,7 +158,7 @@ pub enum Action {
         mapping: u32,
         /// A byte of the page.
         offset: u64,
-        /// Whether it is written to.
+        /// Whether the access is a write.
         writes: bool,
     },
     /// Writes changed pages to the file.
@@ -172,7 +172,7 @@ pub enum Action {
         /// Flags of `msync`.
         flags: u64,
     },
-    /// Says how pages will be used: `madvise`.
+    /// Advises on the use of pages: `madvise`.
     Advise {
         /// Number of the mapping.
         mapping: u32,
@@ -185,7 +185,7 @@ pub enum Action {
     },
     /// Removes a mapping.
     Unmap {
-        /// Its number.
+        /// Number of the mapping.
         mapping: u32,
         /// Bytes.
         bytes: u64,
@@ -227,20 +227,20 @@ pub enum Argument {
 pub enum Expected {
     /// Success with any result, or this error, a negative number.
     Outcome(i64),
-    /// This very result.
+    /// Exactly this result.
     Exactly(i64),
     /// A descriptor, which the slot keeps.
     Descriptor(u32),
 }
 
-/// Why a trace can't be replayed.
+/// Reason why a trace can't be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// The programs' architecture differs.
     Architecture(String),
-    /// It is not known where the file system was mounted.
+    /// The mount point of the file system is unknown.
     NoMountPoint,
-    /// No call uses a file below the mount point, which the recorder was told.
+    /// No call uses a file below the mount point given to the recorder.
     NoDeviceCalls(String),
 }
 
@@ -258,7 +258,7 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// The only architecture whose numbers of calls are known.
+/// The only architecture with known call numbers.
 const ARCHITECTURE: &str = "x86_64";
 
 /// Plans the replay of a trace.
@@ -279,7 +279,7 @@ pub fn plan(trace: &CallTrace) -> Result<Plan, PlanError> {
     for life in 0..sequence.lives.len() {
         planner.end(life, None);
     }
-    // A recorder in the guest knows the mount point; others are told it.
+    // A recorder in the guest knows the mount point; others are given it.
     if !planner.touches_device && trace.header.clock == Clock::Host {
         return Err(PlanError::NoDeviceCalls(mount.clone()));
     }
@@ -315,11 +315,11 @@ struct Planner<'a> {
     /// Whether calls that are made again take their kernel's time by themselves.
     free_computing: bool,
     mappings: Mappings,
-    /// By number.
+    /// Mappings by number.
     mapped: Vec<Mapped>,
 }
 
-/// A life whose steps are being planned.
+/// A lifetime whose steps are being planned.
 #[derive(Default)]
 struct Draft {
     steps: Vec<DraftStep>,
@@ -327,10 +327,10 @@ struct Draft {
     left_out: Nanos,
     /// The step of a child that must be done before the next step: the order of vfork.
     vfork: Option<Awaited>,
-    /// The step in which it executed a program first.
+    /// The step in which it first executed a program.
     executed: Option<usize>,
     has_ended: bool,
-    /// When it called its own end.
+    /// Instant of its exit call.
     ended: Option<Nanos>,
     last_record: usize,
 }
@@ -348,7 +348,7 @@ enum Awaited {
     Step(Point),
     /// The last step of a life.
     End(usize),
-    /// The step in which a life executes a program, or its last.
+    /// The step in which a lifetime executes a program, or its last one.
     Execution(usize),
 }
 
@@ -451,7 +451,7 @@ impl<'a> Planner<'a> {
         self.records[index].kernel_cpu.filter(|_| !self.free_computing).unwrap_or(Nanos::ZERO)
     }
 
-    /// Adds a step, which is told its place, with the CPU time before it.
+    /// Adds a step, with the CPU time before it.
     fn step(&mut self, index: usize, waits: Vec<Point>, action: Action) -> usize {
         let kernel = self.kernel(index);
         let think = self.think(index);
@@ -564,7 +564,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The end of a task, which closes what only it has open. Its last step is [`Awaited::End`].
+    /// Plans the end of a task, which closes the descriptors that only it has. Its last step is [`Awaited::End`].
     fn end(&mut self, life: usize, index: Option<usize>) {
         if std::mem::replace(&mut self.lives[life].has_ended, true) {
             return;
@@ -575,8 +575,8 @@ impl<'a> Planner<'a> {
             self.lives[life].ended = Some(self.records[index].entry);
             self.step(index, Vec::new(), Action::Nothing);
         }
-        // Without a call of its end it is not known when its descriptors were closed. The replayer's kernel closes
-        // them when no thread has them any more.
+        // Without a recorded exit, the time of the closes is unknown. The replayer's kernel closes the descriptors with
+        // their last thread.
         for slot in self.tables.end(life).into_iter().filter(|_| index.is_some()) {
             self.also(life, record, actions::close(slot));
         }

@@ -21,25 +21,24 @@ const P_PID: u64 = 1;
 pub struct CallTrace {
     /// Properties of the whole trace.
     pub header: Header,
-    /// One per call, in order of entry.
+    /// Records of the calls, in order of entry.
     pub records: Vec<CallRecord>,
 }
 
 /// Properties of a whole trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the file system of the device was mounted: an absolute path without a slash at its end. `None` if that is
-    /// not known.
+    /// Mount point of the device's file system: an absolute path without a slash at its end. `None` if it is unknown.
     pub mount: Option<String>,
-    /// UUID of the file system mounted there, if it was older than the trace: a snapshot of it then has its former
+    /// UUID of the file system mounted there, if it existed before the trace. A snapshot of it can restore its initial
     /// content.
     pub file_system_uuid: Option<String>,
     /// Architecture of the recorded programs, as `uname -m` prints it.
     pub architecture: String,
     /// The clock that the instants were read from.
     pub clock: Clock,
-    /// Whether computing took no time during the recording. CPU times are then the constants by which that clock
-    /// advances nevertheless; the kernel of a replay makes its own.
+    /// Whether computing took no time during the recording. CPU times are then that clock's constant charges, and the
+    /// kernel of a replay has its own.
     pub free_computing: bool,
     /// The recorder's cost for each gap between two calls and for each call, if the instants include it.
     pub tracer: Option<TracerCost>,
@@ -47,7 +46,7 @@ pub struct Header {
     pub lost_events: u64,
     /// Causes that make the trace incomplete, by name, with their numbers.
     pub incomplete: BTreeMap<String, u64>,
-    /// State of tasks that were there before the first record, in order of their ids.
+    /// State of tasks that existed before the first record, in order of their ids.
     pub start: Vec<StartState>,
 }
 
@@ -137,7 +136,7 @@ pub struct TracerCost {
     pub inside: Nanos,
     /// The time subtracted between two calls.
     pub estimate: Nanos,
-    /// It is at least this,
+    /// The cost is at least this,
     pub low: Nanos,
     /// and at most this.
     pub high: Nanos,
@@ -234,14 +233,14 @@ pub struct CallRecord {
     pub group: u32,
     /// The call.
     pub call: Call,
-    /// Arguments as in registers; pointers have no meaning. The flags of `clone3` are argument 0, those of `openat2`
-    /// argument 2, although the kernel takes both from structures.
+    /// Arguments as in registers; pointers have no meaning. Argument 0 of `clone3` and argument 2 of `openat2` are the
+    /// flags, although the kernel reads both from structures.
     pub arguments: [u64; 6],
     /// First path of the call, as the program gave it.
     pub path: Option<Vec<u8>>,
     /// Second path of the call, as the program gave it.
     pub path_2: Option<Vec<u8>>,
-    /// Both descriptors that `pipe`, `pipe2` or `socketpair` made.
+    /// Both descriptors made by `pipe`, `pipe2` or `socketpair`.
     pub pipe: Option<[i32; 2]>,
     /// The result, negative for an error. `None` if the call did not return.
     pub result: Option<i64>,
@@ -258,7 +257,7 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// A call that has entered and nothing else.
+    /// A call that has entered, without any further data.
     #[must_use]
     pub fn new(task: u32, call: Call, entry: Nanos) -> Self {
         CallRecord {
@@ -371,7 +370,7 @@ pub struct Validator {
 /// The state of a task after its records so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Checked {
-    /// The instant until which it is in its last call.
+    /// Instant until which the task is in its last call.
     busy: Nanos,
     /// CPU time in all.
     cpu: Nanos,
@@ -379,7 +378,7 @@ struct Checked {
 
 /// Latest instant of a trace: a year.
 pub const INSTANT_MAX: Nanos = Nanos::from_nanos(366 * 86_400 * 1_000_000_000);
-/// CPU time is that of the recording host; a guest's time passes up to so many times as slowly (`--cpu-speed`).
+/// CPU time is that of the recording host. A guest's time may pass slower by up to this factor (`--cpu-speed`).
 const CPU_PER_TIME_MAX: u64 = 1_000;
 /// CPU time that a task may have besides: before the first instant, and errors of measurement.
 const CPU_TOLERANCE: Nanos = Nanos::from_nanos(1_000_000_000);

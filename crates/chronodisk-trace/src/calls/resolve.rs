@@ -41,16 +41,16 @@ pub struct ObjectUse {
 pub struct PathUse {
     /// The absolute path in shortest form.
     pub full: Vec<u8>,
-    /// The directory at which it begins if it is relative.
+    /// The directory to which it is relative.
     pub base: Vec<u8>,
 }
 
 /// Objects named by a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Its paths.
+    /// Paths of the call.
     pub paths: [Option<PathUse>; 2],
-    /// All objects that it uses, by path or by descriptor.
+    /// All objects used by the call, by path or by descriptor.
     pub objects: Vec<ObjectUse>,
     /// Whether one of its relative paths begins at a directory that is not known.
     pub unresolved: bool,
@@ -81,8 +81,8 @@ struct Task {
     directory: Rc<RefCell<Option<Node>>>,
 }
 
-/// The order in which calls take effect: most when they return; `close`, `exit` and the making of a task when they
-/// enter, since other tasks may act on them before they return.
+/// The order in which calls take effect. Most do so when they return; `close`, `exit` and the creation of a task do so
+/// when they enter, since other tasks may act on the effect before they return.
 #[must_use]
 pub fn resolution_order(records: &[CallRecord]) -> Vec<usize> {
     let instant = |record: &CallRecord| match signature(record.call.name()).map(|known| known.effect) {
@@ -132,7 +132,7 @@ impl Resolver {
         resolver
     }
 
-    /// How many pipes there have been. The next one has the number after that.
+    /// Number of pipes so far, which is also the number of the next one.
     pub(super) fn pipes(&self) -> u64 {
         self.pipes
     }
@@ -142,7 +142,7 @@ impl Resolver {
         let Some(known) = signature(record.call.name()) else { return Resolved::default() };
         let task = self.task(record.task);
         let mut resolved = Resolved {
-            // A program that asks in vain whether the kernel has such a call goes on without.
+            // A program that only tests whether the kernel has such a call continues without it.
             unsupported: is_unsupported(record, known) && record.result.is_none_or(|result| result >= 0),
             // An open that fails makes no descriptor. A wait that fails has waited all the same.
             essential: match known.effect {
@@ -186,7 +186,7 @@ impl Resolver {
             return;
         }
         let Some(text) = text else {
-            // The recorder could not read it; but most addresses of sockets have none.
+            // The path was unreadable; but most socket addresses have none.
             resolved.unresolved |= record.succeeded() && record.call.name() != "bind";
             return;
         };
@@ -370,7 +370,7 @@ impl Resolver {
         }
     }
 
-    /// Gives a task descriptors or a directory of its own.
+    /// Gives a task its own descriptors or directory.
     fn own(&mut self, id: u32, files: bool, directory: bool) {
         let task = self.task(id);
         let own = Task {
@@ -464,7 +464,7 @@ pub fn is_below(folder: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.len() > 1 && rest[0] == b'/')
 }
 
-/// The absolute path, in shortest form, of a text at a directory; `None` if it is longer than a path may be.
+/// The absolute path, in shortest form, of a text relative to a directory; `None` if it is longer than a path may be.
 #[must_use]
 pub fn absolute(base: &[u8], text: &[u8]) -> Option<Vec<u8>> {
     let walked = walk(base, text);

@@ -2,7 +2,7 @@
 
 /// Descriptor that stands for the working directory.
 pub const AT_FDCWD: i32 = -100;
-/// Flag of `open`: make the file if it is missing.
+/// Flag of `open`: create the file if it does not exist.
 pub const O_CREAT: u64 = 0o100;
 /// Flag of `open`: remove the file's contents.
 pub const O_TRUNC: u64 = 0o1000;
@@ -40,7 +40,7 @@ pub(crate) enum Base {
     At(usize),
     /// The directory of the second path, since this one is the contents of a symbolic link.
     Target,
-    /// None: it is the name of an extended attribute, in argument 1.
+    /// No path, but the name of an extended attribute in argument 1.
     Name,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Effect {
     Exit,
     /// Renames; the flags are in this argument.
     Rename(Option<usize>),
-    /// `unshare`: can be replayed if nothing but descriptors and directory are to be the task's own.
+    /// `unshare`: can be replayed if only descriptors and the directory are unshared.
     Unshare,
     /// May wait: its duration is no CPU time.
     Wait,
@@ -76,7 +76,7 @@ pub(crate) enum Effect {
     Unsupported,
 }
 
-/// Which of its objects a successful call changes.
+/// Objects that a successful call changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changes {
     Nothing,
@@ -176,7 +176,7 @@ pub(super) static TABLE: &[Signature] = &[
     task("accept4", Effect::Wait),
     path("access", D, Nothing),
     task("acct", Effect::Unsupported),
-    // A socket's address has a path if it is of this host.
+    // A socket's address has a path if the socket is local.
     call("bind", [None, D], &[], Effect::Nothing, Makes),
     call("chdir", [D, None], &[], Effect::ChangeDirectory, Nothing),
     path("chmod", D, All),

@@ -1,8 +1,8 @@
-//! Descriptors of files elsewhere that are closed again before anything that stays in a folded trace needs them.
+//! Descriptors of files outside the device that are closed before any remaining call of a folded trace needs them.
 //!
-//! A compiler opens and closes dozens of headers and libraries. Of such a pair nothing reaches the device, and no later
-//! call finds a difference. The pair has to stay if a child inherits the descriptor, if tasks share their descriptors,
-//! or if a call that stays names it.
+//! A compiler opens and closes dozens of headers and libraries. Such a pair of calls does not affect the device or any
+//! later call. The pair must stay if a child inherits the descriptor, if tasks share their descriptors, or if a
+//! remaining call uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +13,26 @@ use super::table::{CLONE_FILES, Effect, signature};
 /// Treatment of a record in a folded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It opens a file that is not on the device, and stays if something needs the descriptor.
+    /// The call opens a file outside the device, and stays if another call needs the descriptor.
     OpensElsewhere,
-    /// It stays, unless it closes a descriptor that nothing needed.
+    /// The call stays, unless it closes an unused descriptor.
     Stays,
-    /// It is left out.
+    /// The call is left out.
     LeftOut,
 }
 
 /// Follows the records of a trace in the order in which they take effect.
 #[derive(Debug, Default)]
 pub(super) struct Unused {
-    /// The record that opened a file elsewhere, by task and descriptor, as long as nothing needs it.
+    /// The record that opened a file outside the device, by task and descriptor, until a call needs it.
     opened: BTreeMap<u32, BTreeMap<i32, usize>>,
     /// Tasks that share their descriptors with others.
     sharing: BTreeSet<u32>,
 }
 
 impl Unused {
-    /// The next record. If it closes a descriptor that nothing needed, returns the record that opened it: both can be
-    /// left out.
+    /// Handles the next record. If it closes an unused descriptor, returns the record that opened it: both can be left
+    /// out.
     pub fn follow(&mut self, index: usize, record: &CallRecord, place: Place) -> Option<usize> {
         let effect = signature(record.call.name()).map(|known| known.effect);
         match effect {
@@ -48,7 +48,7 @@ impl Unused {
             Some(Effect::Execute | Effect::Exit | Effect::CloseRange | Effect::Unshare | Effect::Unsupported) => {
                 self.opened.remove(&record.task);
             }
-            // They may pass a descriptor on, which is in memory.
+            // These calls may pass a descriptor on, in memory.
             _ if matches!(record.call.name(), "sendmsg" | "sendmmsg") => {
                 self.opened.remove(&record.task);
             }

@@ -7,15 +7,16 @@ use super::table::TABLE;
 /// A call that a recorder sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// Its number on x86-64.
+    /// Call number on x86-64.
     pub number: u32,
     /// Arguments that are addresses of paths.
     pub paths: [Option<usize>; 2],
-    /// Arguments that point to so many words, which [`take_words`](super::take_words) takes; the second to one.
+    /// Arguments that point to words, with the number of words that [`take_words`](super::take_words) takes; the second
+    /// points to one.
     pub words: [Option<(usize, usize)>; 2],
     /// The argument that is the address of two new descriptors.
     pub pipe: Option<usize>,
-    /// The argument that is the address of a message, in which descriptors may be received.
+    /// The argument with the address of a message, which may carry descriptors.
     pub message: Option<usize>,
 }
 

@@ -75,7 +75,7 @@ pub fn take_late_words(record: &mut CallRecord, argument: usize, words: &[u64]) 
     }
 }
 
-/// Whether a successful call lacks words without which it can't be replayed.
+/// Whether a successful call lacks words that a replay needs.
 #[must_use]
 pub fn lacks_words(record: &CallRecord) -> bool {
     let is_read = |argument: usize| record.arguments[argument] & READ != 0;
@@ -96,7 +96,7 @@ fn has_structure(number: u64) -> bool {
     [FICLONERANGE, FIDEDUPERANGE, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_FIEMAP, FITRIM].contains(&number)
 }
 
-/// An offset that a call got by a pointer; `None` if it got none, or if it was not read.
+/// An offset passed by a pointer; `None` if it was null or unread.
 pub(super) fn offset(record: &CallRecord, argument: usize) -> Option<u64> {
     let value = record.arguments[argument];
     (value & READ != 0).then_some(value & !READ)

@@ -2,18 +2,18 @@
 
 use super::options::{FioOption, Treatment};
 
-/// How an engine uses the device.
+/// Properties of an I/O engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// Its name.
+    /// Name of the engine.
     pub name: &'static str,
     /// A thread has one request outstanding, regardless of `iodepth`.
     pub is_synchronous: bool,
-    /// Its requests pass the page cache unless the job says `direct=1`.
+    /// Whether its requests pass the page cache unless the job has `direct=1`.
     pub uses_page_cache: bool,
-    /// Its thread waits for a flush.
+    /// Whether its thread waits for a flush.
     pub waits_for_flush: bool,
-    /// It does I/O, so its results are those of a device.
+    /// Whether it does I/O, so that its results depend on the device.
     pub does_io: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where on the device the files of a job file are.
+//! Places of a job file's files on the device.
 
 use super::{Amount, FioJob, shown};
 
@@ -74,7 +74,7 @@ fn file_name(job: &FioJob, thread: u32) -> String {
     format!("{}{name}", job.directory)
 }
 
-/// How long the file of a thread has to be.
+/// Length that the file of a thread needs.
 fn needed_bytes(job: &FioJob, thread: u64) -> Result<u64, String> {
     let of = |amount: Amount| match amount {
         Amount::Bytes(bytes) => Some(bytes),

@@ -461,7 +461,7 @@ fn percent_of(setting: &Setting<'_>, text: &str) -> Result<Option<f64>, FioJobEr
     percent.map(Some).ok_or_else(|| setting.wrong("shares from 0 to 100"))
 }
 
-/// Gives sizes without a share equal parts of the rest.
+/// Divides the rest equally among sizes without a share.
 fn complete<T>(setting: &Setting<'_>, parts: Vec<(T, Option<f64>)>) -> Result<Vec<(T, f64)>, FioJobError> {
     let given: f64 = parts.iter().filter_map(|(_, share)| *share).sum();
     let missing = parts.iter().filter(|(_, share)| share.is_none()).count();

@@ -48,7 +48,7 @@ pub struct FioJob {
     pub name: String,
     /// Line of the section's name, from 1.
     pub line: u32,
-    /// Its operations.
+    /// Operations of the job.
     pub mix: Mix,
     /// Order of its addresses.
     pub order: Order,
@@ -84,7 +84,7 @@ pub struct FioJob {
     pub file_size: Option<u64>,
     /// Beginning of the region.
     pub offset: Amount,
-    /// The alignment of an offset that is a share; it is rounded up.
+    /// Alignment of an offset given as a share, which is rounded up.
     pub offset_align: Option<u64>,
     /// Distance between the beginnings of the regions of successive threads.
     pub offset_increment: Amount,

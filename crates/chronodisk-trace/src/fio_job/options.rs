@@ -5,28 +5,28 @@ use super::engines;
 /// An option of fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FioOption {
-    /// Its name.
+    /// First name of the option.
     pub name: &'static str,
-    /// Its other names.
+    /// Other names of the option.
     pub aliases: &'static [&'static str],
-    /// Its treatment.
+    /// Treatment of the option.
     pub treatment: Treatment,
 }
 
 /// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// It is followed; the text has the values.
+    /// The option is supported; the text describes its values.
     Honoured(&'static str),
-    /// It has no effect on the requests that reach the device; the text says why.
+    /// The option has no effect on the requests that reach the device; the text gives the reason.
     Ignored(&'static str),
-    /// It is refused; the text is the expected value.
+    /// The option is refused; the text is the expected value.
     Refused(&'static str),
 }
 
 use Treatment::{Honoured, Ignored, Refused};
 
-/// The option with this name, whichever of its names it is.
+/// The option with this name or alias.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static FioOption> {
     let of_name = |option: &&FioOption| option.name == name || option.aliases.contains(&name);
@@ -58,7 +58,7 @@ const LOG_REPLAY: Treatment = Refused("no log; `chronodisk simulate --trace` rep
 const ZONED: Treatment = Ignored("it only has an effect with `zonemode=zbd`");
 const JOB_FILES: Treatment = Refused("one file (filename), which stands for the device");
 
-/// All that `fio --cmdhelp` lists, in its order.
+/// All options in `fio --cmdhelp`, in its order.
 pub const OPTIONS: &[FioOption] = &[
     is("description", REPORT),
     is("name", REPORT),

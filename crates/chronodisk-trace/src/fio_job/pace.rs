@@ -1,4 +1,4 @@
-//! When a thread issues its requests.
+//! Timing of a thread's requests.
 
 use chronodisk_sim::{Nanos, RandomStream};
 
@@ -10,7 +10,7 @@ pub(super) struct Pace {
     rates: [Option<Rate>; 3],
     is_poisson: bool,
     begun: Nanos,
-    /// When the next request of each direction is due, in nanoseconds after the beginning.
+    /// Due time of each direction's next request, in nanoseconds after the beginning.
     due_ns: [f64; 3],
     random: RandomStream,
 }
@@ -34,12 +34,12 @@ impl Pace {
         if due > now && other_due < due { other } else { drawn }
     }
 
-    /// When a request of this direction may be issued.
+    /// Instant at which the next request of this direction may be issued.
     pub fn due(&self, direction: Direction) -> Nanos {
         self.begun.saturating_add(Nanos::from_nanos(self.due_ns[direction as usize] as u64))
     }
 
-    /// A request of so many bytes is issued.
+    /// Notes that a request of this length is issued.
     pub fn issued(&mut self, direction: Direction, bytes: u64) {
         let index = direction as usize;
         let gap_ns = match self.rates[index] {

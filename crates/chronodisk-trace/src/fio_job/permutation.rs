@@ -14,7 +14,7 @@ pub(super) struct Permutation {
 const ROUNDS: usize = 4;
 
 impl Permutation {
-    /// One of `count` numbers, at least one and at most 2⁶², drawn from a stream.
+    /// A random permutation of `count` numbers, at least one and at most 2⁶².
     pub(super) fn draw(count: u64, random: &mut RandomStream) -> Self {
         let bits = u64::BITS - (count - 1).leading_zeros();
         Permutation { count, half_bits: bits.div_ceil(2).max(1), keys: std::array::from_fn(|_| random.next_u64()) }

@@ -1,4 +1,4 @@
-//! Where a thread's requests go.
+//! Addresses of a thread's requests.
 
 use chronodisk_sim::RandomStream;
 
@@ -6,19 +6,19 @@ use super::permutation::Permutation;
 use super::{BlockSizes, Direction, FioJob, Order, Region};
 use crate::addresses::{Addresses, scattered};
 
-/// Which random blocks are chosen, and how often.
+/// Distribution of random blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// All equally often.
+    /// All blocks with equal probability.
     Uniform,
     /// By Zipf's law.
     Zipf(f64),
     /// By fio's power law with this parameter, between 0 and 1.
     Pareto(f64),
-    /// By fio's approximation of a normal law: the mean of twelve uniform numbers, and a uniform one of so many
-    /// hundredths.
+    /// By fio's approximation of a normal law: the mean of twelve uniform numbers and a uniform one, within this number
+    /// of hundredths.
     Normal(f64),
-    /// Zones one after the other: so many hundredths of the requests go to a zone of so many hundredths of the region.
+    /// Consecutive zones: pairs of a share of the requests and a share of the region, both in per cent.
     Zoned(Vec<(f64, f64)>),
     /// As [`Zoned`](Self::Zoned), with sizes in bytes.
     ZonedBytes(Vec<(f64, u64)>),
@@ -31,7 +31,7 @@ pub struct Strides {
     pub used_bytes: u64,
     /// Length of a stretch in bytes.
     pub length_bytes: u64,
-    /// Bytes between two stretches.
+    /// Bytes skipped between two stretches.
     pub skipped_bytes: u64,
 }
 
@@ -40,22 +40,22 @@ pub struct Strides {
 pub(super) struct Places {
     region: Region,
     sizes: [BlockSizes; 3],
-    /// A block of any direction that fits has at least so many bytes of room.
+    /// Smallest room for a block of any direction.
     room_bytes: u64,
     align: [u64; 3],
     order: Order,
     random_shares: [f64; 3],
     distribution: Distribution,
     strides: Option<Strides>,
-    /// First byte of the present stretch, and bytes used of it.
+    /// First byte of the current stretch, and its used bytes.
     stretch: u64,
     stretch_used: u64,
-    /// Where the request after the last one of each direction would follow it, and where that one began.
+    /// For each direction, the end and the beginning of its last request.
     next: [u64; 3],
     last: [u64; 3],
     /// Requests since the last jump.
     in_sequence: u64,
-    /// If each block comes once before any comes again.
+    /// Present if each block is visited once before any is visited again.
     once: Option<Permutation>,
     placed: u64,
     random: RandomStream,
@@ -88,7 +88,7 @@ impl Places {
         places
     }
 
-    /// Begins anew.
+    /// Restarts at the beginning.
     pub fn restart(&mut self) {
         (self.next, self.last, self.stretch, self.stretch_used) = ([0; 3], [0; 3], 0, 0);
         if self.once.is_some() {
@@ -124,7 +124,7 @@ impl Places {
         (offset, size)
     }
 
-    /// Goes on to the next stretch when the present one is used up.
+    /// Moves to the next stretch when the current one is used up.
     fn stride(&mut self) {
         let Some(strides) = self.strides else { return };
         if self.stretch_used >= strides.used_bytes {
@@ -137,7 +137,7 @@ impl Places {
         }
     }
 
-    /// First byte and the byte behind the last of where requests go now.
+    /// First byte and end of the current range of requests.
     fn bounds(&self) -> (u64, u64) {
         let end = self.region.len_bytes;
         match self.strides {
@@ -150,7 +150,7 @@ impl Places {
         let (begin, end) = self.bounds();
         let (next, least) = (self.next[index], self.sizes[index].min());
         let at = match gap_bytes {
-            // fio begins at the beginning even if it goes backwards from there.
+            // fio begins at the beginning even for descending addresses.
             0 => Some(next),
             _ if next == begin => Some(next),
             _ => next.checked_add_signed(gap_bytes).or_else(|| end.checked_add_signed(gap_bytes)),
@@ -188,7 +188,7 @@ impl Places {
     }
 }
 
-/// A place of `count` in one of the zones, whose size in places `size_of` tells.
+/// A place of `count` in a random zone; `size_of` gives the size of a zone in places.
 fn zoned<T: Copy>(zones: &[(f64, T)], count: u64, random: &mut RandomStream, size_of: impl Fn(T) -> f64) -> u64 {
     let mut left = random.unit() * 100.0;
     let mut begin = 0.0;

@@ -76,8 +76,7 @@ impl Setting<'_> {
         }
     }
 
-    /// A size with fio's units: of the two kinds of each, `k` and `ki`, one is a power of 1000, and `kb_base` says
-    /// which.
+    /// A size with fio's units. One of `k` and `ki` (and so on) is a power of 1000, depending on `kb_base`.
     pub(super) fn bytes_of(&self, text: &str) -> Option<u64> {
         let (number, unit) = parts(text)?;
         let (kilo, kibi) = if self.kilo == 1_000 { (1_000, 1_024) } else { (1_024, 1_000) };
@@ -113,8 +112,8 @@ impl Setting<'_> {
             .ok_or_else(|| self.wrong("a number with a unit such as s, ms or us, up to 18 years"))
     }
 
-    /// Values for reads, writes and trims, separated by commas: fio takes the last given one for those that are missing
-    /// behind it, unless a comma says that they are left alone.
+    /// Values for reads, writes and trims, separated by commas. fio uses the last given value for those missing after
+    /// it, unless a comma leaves them unchanged.
     pub(super) fn triplet<T: Clone>(
         &self,
         into: &mut [T; 3],
@@ -156,7 +155,7 @@ impl Number {
     }
 }
 
-/// A number and the lower-case unit behind it.
+/// A number and its unit in lower case.
 fn parts(text: &str) -> Option<(Number, String)> {
     let text = text.to_ascii_lowercase();
     if let Some(digits) = text.strip_prefix("0x") {

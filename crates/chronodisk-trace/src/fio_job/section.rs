@@ -23,11 +23,11 @@ pub(super) struct Section<'a> {
 /// A key with its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting<'a> {
-    /// By fio's first name of it, if it is an option of fio.
+    /// fio's first name of the key, if it is an option of fio.
     pub(super) key: &'a str,
-    /// As it was written.
+    /// The key as written.
     pub(super) written: &'a str,
-    /// `None`: the key stands alone.
+    /// The value; `None` if the key stands alone.
     pub(super) value: Option<&'a str>,
     pub(super) line: u32,
     pub(super) file: Option<&'a str>,
@@ -35,18 +35,18 @@ pub(super) struct Setting<'a> {
     pub(super) kilo: u64,
 }
 
-/// Most settings of all jobs together; those of global sections count for each job.
+/// Most settings of all jobs together; settings of global sections count for each job.
 const SETTINGS_MAX: usize = 1 << 20;
 /// fio's own limit of files that include each other.
 const INCLUDES_MAX: usize = 16;
 /// Most included files.
 const FILES_MAX: usize = 1_000;
-/// Most lines with those of included files.
+/// Most lines, including those of included files.
 const LINES_MAX: usize = 1 << 20;
-/// Most bytes of a line with its variables replaced.
+/// Most bytes of a line after its variables are replaced.
 const LINE_BYTES_MAX: usize = 1 << 16;
 
-/// The lines of a job file that say something, with those of the files that they include.
+/// The non-empty lines of a job file, with those of included files.
 pub(super) fn lines(text: &str, surroundings: &dyn Surroundings) -> Result<Vec<Line>, FioJobError> {
     let mut reading = Reading { surroundings, lines: Vec::new(), files: 0 };
     reading.add(text, None, 0)?;
@@ -156,7 +156,7 @@ pub(super) fn sections(lines: &[Line]) -> Result<Vec<Section<'_>>, FioJobError> 
     Ok(sections)
 }
 
-/// fio cuts a line at the first of these two, wherever it is.
+/// fio cuts a line at the first `#` or `;`, wherever it is.
 fn without_comment(line: &str) -> &str {
     line.split([';', '#']).next().unwrap_or_default().trim()
 }

@@ -2,10 +2,10 @@
 
 use chronodisk_sim::RandomStream;
 
-/// How large the blocks of an operation are.
+/// Sizes of an operation's blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BlockSizes {
-    /// All of this size in bytes.
+    /// All blocks have this size in bytes.
     One(u64),
     /// Multiples of the least size, as fio draws them: each equally often if the largest is a multiple, too.
     Range {
@@ -14,7 +14,7 @@ pub enum BlockSizes {
         /// Largest size in bytes.
         max: u64,
     },
-    /// These sizes in bytes, each for so many hundredths of the blocks. The last one gets the rest.
+    /// These sizes in bytes, each for a share of the blocks in per cent. The last one gets the rest.
     Split(Vec<(u64, f64)>),
 }
 
@@ -29,7 +29,7 @@ impl BlockSizes {
         }
     }
 
-    /// All that may come; of a range the ends.
+    /// All possible sizes; for a range its ends.
     pub(super) fn all(&self) -> Vec<u64> {
         match self {
             BlockSizes::One(bytes) => vec![*bytes],
@@ -38,14 +38,14 @@ impl BlockSizes {
         }
     }
 
-    /// The only one, if there is one only.
+    /// The single size; `None` if there are several.
     #[must_use]
     pub fn only(&self) -> Option<u64> {
         let all = self.all();
         all.iter().all(|bytes| *bytes == all[0]).then_some(all[0])
     }
 
-    /// One of at most `room` bytes, which holds the least.
+    /// A random size of at most `room` bytes, which is enough for the smallest.
     pub(super) fn draw(&self, room: u64, random: &mut RandomStream) -> u64 {
         match self {
             BlockSizes::One(bytes) => *bytes,
@@ -73,7 +73,7 @@ impl BlockSizes {
     }
 }
 
-/// At the end of a region few of the sizes may fit.
+/// Most draws: at the end of a region few of the sizes may fit.
 const DRAWS_MAX: u32 = 1_000;
 
 fn drawn(sizes: &[(u64, f64)], random: &mut RandomStream) -> u64 {

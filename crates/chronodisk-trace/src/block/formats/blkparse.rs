@@ -76,7 +76,7 @@ pub(super) struct BlkparseEncoder {
     sequence: u64,
 }
 
-/// The letters of blktrace for an operation, if it has any.
+/// The letters of blktrace for an operation; `None` if it has none.
 pub(super) fn letters_of(record: &RequestRecord) -> Option<String> {
     let letter = match record.op {
         Op::Read => "R",
@@ -96,7 +96,7 @@ impl Encoder for BlkparseEncoder {
             Some((major, minor)) => format!("{major:>3},{minor:<3}"),
             None => format!("259,{:<3}", record.device),
         };
-        // As the kernel: tools that read traces need more than the issue.
+        // The same events as from the kernel: tools that read traces need more than the issue.
         let mut events: Vec<(&str, u64)> =
             ["Q", "G", "I", "D"].map(|action| (action, record.arrival.as_nanos())).into();
         if record.is_completed() {

@@ -18,7 +18,7 @@ const EVENT_BYTES: usize = 48;
 
 /// The event, in the low half of the field `action`.
 mod action {
-    /// Set in addition if an event tells its control group, in the bytes that follow it.
+    /// Set if the event contains its control group, in the bytes after it.
     pub(super) const CGROUP: u32 = 1 << 8;
     pub(super) const QUEUE: u32 = 1;
     pub(super) const GET_REQUEST: u32 = 4;
@@ -68,7 +68,7 @@ enum Order {
 pub(in super::super) struct BlktraceDecoder;
 
 impl BlktraceDecoder {
-    /// Length of the first event, once all of it is there.
+    /// Length of the first event, once enough of it was read.
     pub(in super::super) fn next_len(&self, bytes: &[u8]) -> Result<Option<usize>, Problem> {
         if bytes.len() < EVENT_BYTES {
             return Ok(None);
@@ -151,7 +151,7 @@ impl Encoder for BlktraceEncoder {
             Op::Read => category::READ,
             Op::Write => category::WRITE,
             Op::Discard => category::WRITE | category::DISCARD,
-            // As the kernel: its operation for a flush is no write.
+            // As in the kernel, whose operation for a flush is not a write.
             Op::Flush => category::READ | category::FLUSH,
             _ => return false,
         };

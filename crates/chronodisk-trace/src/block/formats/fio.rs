@@ -62,7 +62,7 @@ impl LineDecoder for FioDecoder {
             return Ok(());
         }
         if line.trim() == self.version.head() {
-            // fio appends to the file of an earlier run; times of the two have nothing to do with each other.
+            // fio appends to the file of an earlier run, and the times of both runs are unrelated.
             return Err(
                 "a second log begins here; expected one log in a file (fio appends to what is there)".to_owned()
             );
@@ -92,7 +92,7 @@ impl LineDecoder for FioDecoder {
             "write" => Op::Write,
             "sync" | "datasync" => Op::Flush,
             "trim" => Op::Discard,
-            // It starts the writing of a file's pages, and asks the device for nothing of its own.
+            // It only starts to write a file's pages; the call itself needs nothing from the device.
             "sync_file_range" => {
                 sink.skip();
                 return Ok(());

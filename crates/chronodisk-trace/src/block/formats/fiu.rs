@@ -16,7 +16,7 @@ pub(super) struct Fiu;
 impl LineDecoder for Fiu {
     fn line(&mut self, line: &str, sink: &mut Sink, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // A process's name may contain blanks, so the fields behind it are counted from the letter.
+        // A process's name may contain blanks, so the fields after it are counted from the letter.
         let letter = (5..fields.len().saturating_sub(2)).find(|&at| {
             let is_op = |text: &str| text.eq_ignore_ascii_case("r") || text.eq_ignore_ascii_case("w");
             let is_number = |text: &str| number(text, u64::MAX).is_some();

@@ -1,4 +1,4 @@
-//! One file a format, and the list of them.
+//! The formats, one file each, and their list.
 
 mod alibaba;
 mod blkparse;
@@ -36,7 +36,7 @@ pub(super) trait LineDecoder: Debug + Send {
 pub(super) trait Encoder: Debug + Send {
     /// Writes the bytes before the first request.
     fn head(&mut self, _info: &TraceInfo, _out: &mut Vec<u8>) {}
-    /// Adds a request; false if the format has none of its kind.
+    /// Writes a request. Returns false if the format has no requests of this kind.
     fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool;
     /// Writes the bytes after the last one.
     fn tail(&mut self, _info: &TraceInfo, _out: &mut Vec<u8>) {}
@@ -58,7 +58,7 @@ pub(super) fn decoder(format: Format) -> Decoder {
     })
 }
 
-/// `None` for a format that can't be written.
+/// The writer of a format; `None` if it is only read.
 pub(super) fn encoder(format: Format) -> Option<Box<dyn Encoder>> {
     Some(match format {
         Format::FioV2 => Box::new(fio::FioEncoder::v2()),
@@ -98,7 +98,7 @@ pub(super) fn detect(bytes: &[u8]) -> Option<Format> {
     lines.take(DETECTION_LINES).find_map(detect_in_line)
 }
 
-/// Lines in which a format is looked for.
+/// Number of lines that are searched for a format.
 const DETECTION_LINES: usize = 8;
 
 /// Whether a line has the names of columns: several words with commas between them, and no number.
@@ -144,7 +144,7 @@ pub(super) fn volume_of(record: &RequestRecord, info: &TraceInfo) -> String {
     }
 }
 
-/// A volume as a number, for formats that know nothing else: its name, if that is one, or its index.
+/// A number for a volume, for formats without names: its name, if that is a number, or its index.
 pub(super) fn volume_number(record: &RequestRecord, info: &TraceInfo) -> u64 {
     volume_of(record, info).parse().unwrap_or_else(|_| u64::from(record.device))
 }

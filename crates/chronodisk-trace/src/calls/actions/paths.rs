@@ -39,7 +39,7 @@ impl Call<'_> {
             one(made(call, [directory.clone(), path.clone()].into_iter().chain(further), outcome))
         };
         let with_path = |call: u32, further: Vec<Argument>| match &directory {
-            // These calls have no form with a directory.
+            // These calls have no variant with a directory.
             Argument::Number(_) if directory != HERE => Translated::Impossible,
             _ => one(made(call, std::iter::once(path.clone()).chain(further), outcome)),
         };
@@ -48,7 +48,7 @@ impl Call<'_> {
             "creat" => self.open(directory, path, O_CREAT | O_TRUNC | O_WRONLY, self.raw(1)),
             "openat" => self.open(directory, path, self.raw(2), self.raw(3)),
             "openat2" => self.open_how(directory, path),
-            // It looks the file up.
+            // The call looks the file up.
             "name_to_handle_at" => {
                 let follows = self.raw(4) & AT_SYMLINK_FOLLOW != 0;
                 let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
@@ -103,7 +103,7 @@ impl Call<'_> {
         one(made(number::FCHMODAT, [directory, path, self.argument(2)], self.outcome()))
     }
 
-    /// A socket that is bound to a path makes a file; where there is one, it is looked up.
+    /// Binding a socket to a path creates a file; an existing file is looked up.
     pub(super) fn bind(&self) -> Translated {
         let Some([directory, path]) = self.path(1) else { return Translated::Nothing };
         match self.result {
@@ -124,7 +124,7 @@ impl Call<'_> {
         one(made(number::NEWFSTATAT, [directory, path, Argument::Scratch, number(flags)], self.outcome()))
     }
 
-    /// `openat2`, whose structure has flags, mode and limits of the path's resolution.
+    /// The structure of `openat2`: flags, mode and limits of the path's resolution.
     fn open_how(&self, directory: Argument, path: Argument) -> Translated {
         if self.raw(4) & READ == 0 {
             return self.open(directory, path, self.raw(2), if self.raw(2) & O_CREAT != 0 { 0o644 } else { 0 });
@@ -148,7 +148,7 @@ impl Call<'_> {
 
     pub(super) fn two_paths(&self) -> Translated {
         let (Some([from, old]), Some([to, new])) = (self.old_path(), self.path(1)) else {
-            // From or to another file system: the part on the device can't be made alone.
+            // From or to another file system: the half on the device can't be replayed alone.
             let touches = self.path(0).is_some() || self.path(1).is_some();
             return if touches && self.result >= 0 { Translated::Impossible } else { self.elsewhere() };
         };
@@ -163,8 +163,8 @@ impl Call<'_> {
         one(made(call, [from, old, to, new, number(flags)], self.outcome()))
     }
 
-    /// The first path of a call with two. That of `linkat` may be empty and stand for a descriptor, which takes a
-    /// privilege that the replayer may lack; its name in `/proc` takes none.
+    /// The first path of a call with two. An empty one, as in `linkat`, stands for a descriptor, which takes a
+    /// privilege that the replayer may lack. Its name in `/proc` takes none.
     fn old_path(&self) -> Option<[Argument; 2]> {
         let slot = self.place.slot(self.record.number(0)).filter(|_| self.names_descriptor());
         slot.map_or_else(|| self.path(0), |slot| Some([HERE, Argument::DescriptorPath(slot, Vec::new())]))

@@ -6,11 +6,11 @@ use crate::calls::record::CallRecord;
 use crate::calls::table::{Effect, O_TRUNC, Signature};
 
 const O_APPEND: u64 = 0o2000;
-/// Modes of `fallocate` that only add: keep the size, and none.
+/// Modes of `fallocate` that only add space: none, and one that keeps the size.
 const FALLOC_ADDS: [u64; 2] = [0, 1];
 
-/// Follows the writes to files of the device. It is a lower bound: bytes at unknown places, and bytes of removed files
-/// that are still in use, do not count.
+/// Follows the amount of data in the device's files. It is a lower bound: writes at unknown offsets, and removed files
+/// that are still open, do not count.
 #[derive(Debug, Default)]
 pub(super) struct Data {
     /// Ranges with data of each file, by its path: first byte and end.
@@ -27,12 +27,12 @@ pub(super) struct Written<'a> {
     pub record: &'a CallRecord,
     /// The path of the call's first object.
     pub path: &'a [u8],
-    /// Of its descriptor, if it has one.
+    /// The open file description, if there is one.
     pub description: Option<u64>,
 }
 
 impl Data {
-    /// The most that there was at once.
+    /// Largest amount at a time.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
@@ -83,7 +83,7 @@ impl Data {
         }
     }
 
-    /// A name became another one, with all that is below it.
+    /// Handles a rename of a name and of all names below it.
     pub fn renamed(&mut self, from: &[u8], to: &[u8], exchanged: bool) {
         let below = |path: &[u8], base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.first() == Some(&b'/'));
         let is_of = |path: &[u8], base: &[u8]| path == base || below(path, base);

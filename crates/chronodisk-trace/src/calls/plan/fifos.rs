@@ -1,7 +1,8 @@
 //! Named pipes of the device, as far as the trace makes them.
 //!
 //! An open waits until the other side is opened as well, and a write to a full pipe waits for a reader. So calls on
-//! them are not ordered like those on files: the pipe itself makes its users wait, in the replay as in the program.
+//! named pipes are not ordered like those on files: the pipe itself makes its users wait, in the replay as in the
+//! program.
 
 use std::collections::BTreeSet;
 

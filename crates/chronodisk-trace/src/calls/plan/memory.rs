@@ -31,7 +31,7 @@ pub(super) struct Mapped {
 }
 
 impl Planner<'_> {
-    /// Plans a call that has to do with memory alone; returns whether it is one.
+    /// Plans a call that only concerns memory. Returns whether it is one.
     pub(super) fn memory(&mut self, index: usize, resolved: &Resolved) -> bool {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];
@@ -61,7 +61,7 @@ impl Planner<'_> {
         true
     }
 
-    /// A step on the mapping at the address, if there is one.
+    /// Adds a step on the mapping at the address, if there is one.
     fn on_mapping(&mut self, index: usize, address: u64, action: impl Fn(&CallRecord, MappedRange) -> Action) {
         let life = self.sequence.life_of[index];
         let Some(place) = self.mappings.find(life, address) else { return self.leave_out(index) };
@@ -90,7 +90,7 @@ impl Planner<'_> {
         self.stages.changes(Resource::Mapping(mapping), at, &mut waits);
         self.stages.needed(at, &mut waits);
         let is_shared = flags & MAP_SHARED != 0;
-        // With any later protection, the pages of a private mapping are the process's own.
+        // For any later protection: the pages of a private mapping belong to the process.
         let protection = if is_shared { protection & PROTECTION | PROT_READ } else { PROTECTION };
         let Some(descriptor) = self.tables.slot(life, descriptor as i32) else { return self.leave_out(index) };
         let action = Action::Map { mapping, descriptor, offset, bytes, protection, flags: flags & FLAGS };

@@ -1,4 +1,4 @@
-//! The objects that a call shares with calls of other tasks, which it must wait for.
+//! Orders calls of different tasks by the objects that they share.
 
 use super::super::actions;
 use super::super::order::{Point, Resource, syncs};
@@ -9,7 +9,7 @@ use super::super::tables::{CLOSE_RANGE_UNSHARE, Kind};
 use super::{Awaited, Planner};
 
 impl Planner<'_> {
-    /// The order of the call among those of other tasks.
+    /// Orders a call among those of other tasks.
     pub(super) fn order(&mut self, index: usize, resolved: &Resolved, at: Point, waits: &mut Vec<Point>) {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];
@@ -50,7 +50,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The order by descriptors: those that the call works on, opens and closes.
+    /// Orders a call by descriptors: used, opened and closed ones.
     pub(super) fn order_descriptors(&mut self, record: &CallRecord, life: usize, at: Point, waits: &mut Vec<Point>) {
         let table = self.tables.table(life);
         let name = record.call.name();
@@ -75,7 +75,7 @@ impl Planner<'_> {
         if let Some(descriptor) = actions::written_to(record)
             && let Some(end) = self.tables.stream_end(life, descriptor)
         {
-            // A reader may have taken the data and closed its end before the call of the writer returned.
+            // A reader may have taken the data and closed its end before the writer's call returned.
             let closed = self.stages.joins(Resource::StreamEnd(end.opposite()), at);
             if let Some(closed) = closed.filter(|closed| closed.life != at.life)
                 && let Some(step) = self.lives[closed.life].steps.get_mut(closed.step)

@@ -1,7 +1,7 @@
-//! Sleeps by which a task finds out that another one has ended.
+//! Sleeps with which a task polls for the end of another one.
 //!
 //! A program that waits for its threads or children in a loop of sleeps makes as many of them as the device needs time.
-//! On another device it makes more or fewer, so the recorded number is none that a replay may keep.
+//! On another device it makes more or fewer, so a replay must not keep the recorded number.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{Action, Awaited, Draft, Planner};
 
 /// Fewer equal sleeps in a row may be pauses of a program that does not wait for another.
 const LOOKS_MIN: usize = 4;
-/// So many sleeps more may come of a loop that finds out at its end: fio's sleeps once more.
+/// Further sleeps after the other task's end, by loops that check at their end: fio's sleeps once more.
 const SLEEPS_AFTER_MAX: usize = 2;
 /// Sleeps are equal that differ by less than this part.
 const EQUAL_PART: u64 = 16;
@@ -35,7 +35,7 @@ impl Planner<'_> {
         }
     }
 
-    /// When the lives of each thread group ended, in order.
+    /// Ends of the lifetimes in each thread group, in order.
     fn ends_of_groups(&self) -> BTreeMap<u32, Vec<(Nanos, usize)>> {
         let mut ends: BTreeMap<u32, Vec<(Nanos, usize)>> = BTreeMap::new();
         for (life, draft) in self.lives.iter().enumerate() {
@@ -47,14 +47,14 @@ impl Planner<'_> {
         ends
     }
 
-    /// The last life to end during the step, among those that the task may have polled for.
+    /// The last lifetime to end during the step, among those for which the task may have polled.
     fn ended_during(&self, ends: &BTreeMap<u32, Vec<(Nanos, usize)>>, life: usize, step: usize) -> Option<usize> {
         let draft = &self.lives[life];
         let record = &self.records[draft.steps[step].record];
         let during = record.entry..=record.exit.unwrap_or(record.entry);
         let threads = ends.get(&record.group).map_or(&[][..], |ends| {
             let after = ends.partition_point(|(ended, _)| ended <= during.end());
-            // The task's own end is none of them.
+            // The task's own end is not among them.
             &ends[after.saturating_sub(2)..after]
         });
         let awaited =
@@ -80,7 +80,7 @@ impl Planner<'_> {
     }
 }
 
-/// How many sleeps of equal length there are from a step on, with nothing in between.
+/// Number of consecutive sleeps of equal length from a step on.
 fn sleeps_in_a_row(draft: &Draft, begin: usize) -> usize {
     let lengths = draft.steps[begin..].iter().map_while(|step| match step.action {
         Action::Sleep(slept) if step.waits.is_empty() => Some(slept.as_nanos()),

@@ -19,7 +19,7 @@ const ALL: u32 = 0;
 /// Calls of a program's signal handling, between the end of a wait and its reaction.
 const HANDLING: [&str; 3] = ["rt_sigaction", "rt_sigprocmask", "rt_sigreturn"];
 
-/// When each task was last sent a signal, and by which step; and when the children of each process ended.
+/// The last signal to each task with the sender's step, and the ends of each process's children.
 #[derive(Debug)]
 pub(super) struct Signals {
     sent: BTreeMap<u32, (Nanos, Point)>,
@@ -43,7 +43,7 @@ impl Signals {
         Signals { sent: BTreeMap::new(), ends }
     }
 
-    /// The child whose end was the first while the call waited.
+    /// The child whose end came first while the call waited.
     fn child(&self, record: &CallRecord) -> Option<usize> {
         let during = record.entry..=record.exit.unwrap_or(record.entry);
         self.ends.get(&record.group)?.range(during).next().map(|(_, &life)| life)
@@ -70,7 +70,7 @@ fn receiver(record: &CallRecord) -> Option<u32> {
 }
 
 impl Planner<'_> {
-    /// Plans a call that sends a signal or has waited for one; returns whether it is one.
+    /// Plans a call that sends a signal or has waited for one. Returns whether it is one.
     pub(super) fn signal(&mut self, index: usize) -> bool {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];
@@ -80,7 +80,7 @@ impl Planner<'_> {
             self.signals.sent.insert(receiver, (record.entry, at));
             return true;
         }
-        // A wait for the end of a child is followed by the call that says which one it is.
+        // After a wait for the end of a child, the next call identifies the child.
         if !waits_for_signal(record) || self.next_call_awaits(index) {
             return false;
         }

@@ -8,7 +8,7 @@ use super::{Action, Planner};
 /// From this part of the gaps on, a tracer's cost is named. Other load of the host delays the tracer as well: 20,000
 /// cached reads that were traced beside a compiler took 8 times as long in their replay as in the program.
 const TRACER_PART: f64 = 0.2;
-/// Sleeps bound the run time from this part of it on.
+/// Share of sleeps in the run time above which a warning is given.
 const SLEEPS_PART: f64 = 0.1;
 
 impl Planner<'_> {

@@ -29,7 +29,7 @@ const IDLE: [&str; 16] = [
     "set_tid_address",
     "sigaltstack",
 ];
-/// Fewer pairs of such calls say nothing.
+/// Minimum number of pairs of such calls for an estimate.
 const GAPS_MIN: usize = 8;
 
 /// The cost of strace per call; `None` if too few calls show it.
@@ -55,7 +55,7 @@ pub(super) fn tracer_cost(records: &[CallRecord]) -> Option<TracerCost> {
         times.sort_unstable();
         times[(times.len() - 1) * percent / 100]
     };
-    // A program that computes between none of its calls has a lower median.
+    // The median is lower if the program does not compute between calls.
     let most = part(&mut gaps, 50);
     let [low, estimate, high] = [25, 50, 75].map(|percent| part(&mut idle_gaps, percent));
     Some(TracerCost { inside: part(&mut calls, 50), estimate: estimate.min(most), low: low.min(most), high })

@@ -23,12 +23,13 @@ use super::words::{request, take_words};
 
 /// Longest line that is read, in bytes.
 pub const STRACE_LINE_BYTES_MAX: u64 = 1 << 20;
-/// Earliest instant, in nanoseconds since 1970: times between two lines are shorter than three years.
+/// Earliest absolute instant, in nanoseconds since 1970: smaller numbers are times between two lines, which are shorter
+/// than three years.
 const EARLIEST_NS: u64 = 100_000_000 * 1_000_000_000;
 /// Most generations of tasks that are followed.
 const ANCESTORS_MAX: usize = 4096;
 
-/// An output of strace that can't be read.
+/// An unreadable output of strace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StraceError {
     /// Name of the file.
@@ -125,7 +126,7 @@ fn words(record: &mut CallRecord, arguments: &Arguments<'_>) {
 
 /// A call that has entered.
 struct Waiting {
-    /// Its place among all calls.
+    /// Index among all calls.
     order: usize,
     entry: Nanos,
     text: Vec<u8>,
@@ -136,7 +137,7 @@ struct Reader {
     /// The first line's instant in nanoseconds.
     origin: Option<u64>,
     now: Nanos,
-    /// Calls by order of entry; `None` while they have not returned.
+    /// Calls by order of entry; `None` until they have returned.
     records: Vec<Option<CallRecord>>,
     waiting: BTreeMap<u32, Waiting>,
     /// Calls that a signal interrupted and that will be restarted.
@@ -286,7 +287,7 @@ impl Reader {
         if let Some((earlier, first)) = before {
             let resumes = record.call.name() == "restart_syscall";
             if resumes || record.call == first.call {
-                // Nothing of the task lies between, so its calls stay in order.
+                // The task made no call in between, so its calls stay in order.
                 let (exit, result) = (record.exit, record.result);
                 let entry = first.entry;
                 let call = if resumes { first } else { record };
@@ -416,7 +417,7 @@ impl Reader {
             start.insert(task, StartState { task, directory, descriptors: BTreeMap::new() });
         }
         for (task, descriptor, path) in self.seen {
-            // A child's descriptor that none of its ancestors made was there before.
+            // A child's descriptor that none of its ancestors made existed before the trace.
             let root = ancestors(task).last().unwrap_or(task);
             let made = ancestors(task).skip(1).any(|ancestor| self.known.contains(&(ancestor, descriptor)));
             if let Some(state) = start.get_mut(&root).filter(|_| !made) {

@@ -7,7 +7,7 @@ use crate::calls::words::request;
 use super::constants;
 use crate::calls::record::Call;
 
-/// Where a text is wrong, in bytes from its begin, and why.
+/// Offset of an error in a text, and the reason.
 #[derive(Debug)]
 pub(super) struct LineError {
     pub column: usize,
@@ -25,7 +25,7 @@ impl LineError {
 pub(super) struct Parsed<'a> {
     pub call: Call,
     pub arguments: Arguments<'a>,
-    /// `None` for `?`.
+    /// `None` for the result `?`.
     pub result: Option<i64>,
     /// The result if it is a descriptor with a path.
     pub made: Option<i32>,
@@ -34,7 +34,7 @@ pub(super) struct Parsed<'a> {
     pub duration: Option<Nanos>,
 }
 
-/// Task id at the begin of a line, and the number of bytes that it takes with the spaces behind it.
+/// Task id at the beginning of a line, and its length with the spaces after it.
 pub(super) fn task_id(line: &[u8]) -> Result<(u32, usize), LineError> {
     let (prefix, suffix): (&[u8], &[u8]) = if line.starts_with(b"[pid") { (b"[pid", b"]") } else { (b"", b"") };
     let missing = || LineError::new(0, "no task id; expected output of strace with -f and -o FILE");
@@ -51,13 +51,13 @@ pub(super) fn task_id(line: &[u8]) -> Result<(u32, usize), LineError> {
     }
 }
 
-/// Nanoseconds of a time in seconds, and the number of bytes that it takes with the spaces behind it.
+/// Nanoseconds of a time in seconds, and the length of the text with the spaces after it.
 pub(super) fn instant(text: &[u8]) -> Option<(u64, usize)> {
     let end = text.iter().position(|&byte| byte == b' ')?;
     Some((seconds(&text[..end])?, end + spaces(&text[end..])))
 }
 
-/// The length of `(+     0.000123) `, which strace adds to the time with -r, and of the spaces behind it; 0 without it.
+/// Length of `(+     0.000123) `, which strace adds to the time with -r, including the spaces after it; 0 without it.
 pub(super) fn since_before(text: &[u8]) -> usize {
     let end = text.starts_with(b"(+").then(|| text.iter().position(|&byte| byte == b')')).flatten();
     end.map_or(0, |end| end + 1 + spaces(&text[end + 1..]))
@@ -82,7 +82,7 @@ fn seconds(text: &[u8]) -> Option<u64> {
     number(whole)?.checked_mul(1_000_000_000)?.checked_add(number(fraction)? * unit)
 }
 
-/// Reads a whole call; `None` for one that strace does not know.
+/// Parses a complete call; `None` for a call without a name in strace.
 pub(super) fn parse_call(text: &[u8]) -> Result<Option<Parsed<'_>>, LineError> {
     let Some(open) = text.iter().position(|&byte| byte == b'(') else {
         return Err(LineError::new(0, "no '(' after the name of a call"));
@@ -130,7 +130,7 @@ pub(super) fn parse_call(text: &[u8]) -> Result<Option<Parsed<'_>>, LineError> {
     Ok(Some(parsed))
 }
 
-/// The arguments from `begin` on, and the place of the parenthesis behind them.
+/// The arguments from `begin` on, and the offset of the closing parenthesis.
 fn split(text: &[u8], begin: usize) -> Option<(Vec<&[u8]>, usize)> {
     let mut arguments = Vec::new();
     let (mut depth, mut from, mut at) = (0usize, begin, begin);
@@ -178,7 +178,7 @@ fn is_annotation(text: &[u8], at: usize) -> bool {
         && at.checked_sub(1).is_some_and(|before| text[before].is_ascii_digit() || text[before] == b'D')
 }
 
-/// Place of the '>' that ends an annotation. strace escapes '<' and '>' in paths; annotations of devices are nested,
+/// Offset of the '>' that ends an annotation. strace escapes '<' and '>' in paths; annotations of devices are nested,
 /// and those of sockets have arrows.
 fn annotation_end(text: &[u8], begin: usize) -> Option<usize> {
     let mut depth = 0usize;
@@ -238,7 +238,7 @@ impl Arguments<'_> {
         integer(inside.split(|&byte| byte == b' ').next()?)
     }
 
-    /// A request of `ioctl` that a trace knows. strace names all requests with its number.
+    /// A known request of `ioctl`. strace prints its own name for a request, whose number is in the table.
     pub fn request(&self, place: usize) -> Option<u64> {
         let names = self.0.get(place)?.split(|&byte| byte == b' ');
         names.into_iter().find_map(|name| match name {
@@ -274,7 +274,7 @@ impl Arguments<'_> {
     }
 }
 
-/// A number, a name, or several with '|' between them, with an annotation behind it or not.
+/// A number, a name, or several with '|' between them, optionally with an annotation.
 fn integer(text: &[u8]) -> Option<u64> {
     let end = (0..text.len()).find(|&at| text[at] == b'<' && is_annotation(text, at)).unwrap_or(text.len());
     let text = std::str::from_utf8(&text[..end]).ok()?;

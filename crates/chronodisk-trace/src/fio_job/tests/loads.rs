@@ -64,7 +64,7 @@ fn sequential_orders_are_those_of_fio() {
     }
 }
 
-/// How many requests of each size in KiB.
+/// Number of requests by size in KiB.
 fn sizes(text: &str) -> BTreeMap<u64, u64> {
     let mut counts = BTreeMap::new();
     requests(&one(text), 0)
@@ -82,7 +82,7 @@ fn sizes_come_as_often_as_they_are_asked_for() {
     let range = sizes("rw=randwrite\nbsrange=4k-32k\nnumber_ios=16000\nio_size=1000g");
     assert_eq!(range.keys().copied().collect::<Vec<_>>(), [4, 8, 12, 16, 20, 24, 28, 32]);
     assert!(range.values().all(|count| near(*count, 2_000.0)), "{range:?}");
-    // The bytes of the region, and then the end: no more than one block more.
+    // The requests cover the region, and end at most one block after it.
     let all = requests(&one("rw=randread\nbsrange=4k-32k\nsize=4m"), 0);
     let bytes: u64 = all.iter().map(|(_, request)| u64::from(request.sectors) * 512).sum();
     assert!((4 * KIB * KIB - 4 * KIB..4 * KIB * KIB + 32 * KIB).contains(&bytes), "{bytes}");
