@@ -1,4 +1,4 @@
-//! Tells the command which commit it is built from.
+//! Passes the commit of the sources to the command.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CHRONODISK_COMMIT");
-    // A packager builds from an archive, where git knows nothing.
+    // A packager builds from an archive without git.
     let given = std::env::var("CHRONODISK_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     println!("cargo::rustc-env=CHRONODISK_COMMIT={}", commit.unwrap_or_default());
-    // Of a work tree they may be elsewhere. A file that does not exist would mean a build each time.
+    // In a work tree they may be elsewhere. A dependency on a missing file would cause a build each time.
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", name]);
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
@@ -19,7 +19,7 @@ fn main() {
     }
 }
 
-/// The first line of what git answers in this repository.
+/// The first line of git's output in this repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -87,7 +87,7 @@ struct Job {
     depth: u32,
 }
 
-/// All figures; latencies in µs of the guest's clock.
+/// All figures, with latencies in µs of the guest's clock.
 #[derive(Serialize)]
 struct Accuracy {
     schema: &'static str,

@@ -46,13 +46,13 @@ const WORKLOADS: [Workload; 6] = [
     Workload::RandomLarge,
     Workload::MixedLarge,
 ];
-/// As in the paper.
+/// Number of requests in the paper.
 const REQUESTS: u64 = 1_000;
 const CAPACITY: &str = "1GiB";
 const CAPACITY_BYTES: u64 = 1 << 30;
 /// Rounds of each server's peak rate.
 const ROUNDS: usize = 5;
-/// A translated guest's rates differ by half from round to round, so it has more of them.
+/// An emulated guest's rates differ by half between rounds, so it runs more of them.
 const GUEST_ROUNDS: usize = 3 * ROUNDS;
 const ROUND_SECONDS: u32 = 2;
 
@@ -84,13 +84,13 @@ struct Figures {
     requests: u64,
     rounds: usize,
     guest_rounds: usize,
-    /// As `/proc/loadavg` had it before the first measurement.
+    /// `/proc/loadavg` before the first measurement.
     load_before: String,
     accuracy: Vec<Accuracy>,
     peak: Vec<Peak>,
 }
 
-/// One workload on one device, as one kind of client sees it.
+/// One workload on one device, measured by one kind of client.
 #[derive(Serialize)]
 struct Accuracy {
     server: &'static str,
@@ -102,7 +102,7 @@ struct Accuracy {
     mean_absolute_error_percent: f64,
     under_1_percent: f64,
     under_2_percent: f64,
-    /// The server's own, where it has a log.
+    /// The server's own lateness, if it has a log.
     lateness: Option<Lateness>,
     load: String,
 }
@@ -111,12 +111,12 @@ struct Accuracy {
 struct Lateness {
     p50_us: f64,
     p99_us: f64,
-    /// Without the requests that the detector marked.
+    /// Without the requests marked by the detector of stolen time.
     unstolen_p99_us: f64,
     stolen_share: f64,
 }
 
-/// How much a server can do.
+/// Peak rate of a server.
 #[derive(Serialize)]
 struct Peak {
     job: &'static str,
@@ -352,7 +352,7 @@ fn compare(rates: &BTreeMap<(usize, usize), Vec<f64>>, servers: &[&'static str])
 fn rate(server: &str, job: &Job) -> f64 {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("socket");
-    // With read-zeroes it would tell of a hole instead of sending data.
+    // With read-zeroes, the server would report a hole instead of sending data.
     let null = "driver=null-co,size=1073741824,read-zeroes=off";
     let path = socket.display();
     let running = match server {
@@ -416,7 +416,7 @@ impl Server {
         Server::start_vhost(command.env("XDG_STATE_HOME", folder), &socket)
     }
 
-    /// For a server that takes any connection for a guest, which must not be probed.
+    /// Starts a server that must not be probed, because it takes any connection for a guest's.
     fn start_vhost(command: &mut Command, socket: &Path) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut server = Server(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
@@ -472,7 +472,7 @@ fn load_average() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// By nearest rank; zero without values.
+/// Quantile by nearest rank; zero without values.
 fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil().max(1.0) as usize;

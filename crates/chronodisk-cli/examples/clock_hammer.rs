@@ -19,11 +19,11 @@ const CLOCKS: [(&str, libc::clockid_t); 4] = [
     ("CLOCK_BOOTTIME", libc::CLOCK_BOOTTIME),
 ];
 const HAMMERS: usize = 4;
-/// The guest kernel reads its own clock in steps of 256 ns and slews none of the others by more
-/// than its resolution; a read of one clock after another takes a while.
+/// Accepted difference between clocks. The guest kernel reads its own clock in steps of 256 ns, and reads of several
+/// clocks take a while.
 const SKEW_MAX_NANOS: u64 = 5_000_000;
-/// Clocks are compared if all were read within so much. Another process may have its turn in between, for a tick of
-/// 10 ms or more.
+/// Clocks are compared only if all were read within this time. Another process may run in between, for a tick of 10 ms
+/// or more.
 const MOMENT_NANOS: u64 = SKEW_MAX_NANOS / 2;
 const ATTEMPTS_MAX: usize = 1_000;
 
@@ -163,7 +163,7 @@ fn wait_for_timer(wait: Duration) -> Result<u64, String> {
     }
 }
 
-/// All clocks in one moment.
+/// Reads all clocks at nearly the same time.
 fn read_together() -> Result<[u64; CLOCKS.len()], String> {
     for _ in 0..ATTEMPTS_MAX {
         let all = CLOCKS.map(|(_, clock)| read(clock));

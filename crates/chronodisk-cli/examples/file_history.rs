@@ -27,7 +27,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// One of those who share the file system, with a folder of its own.
+/// A writer that shares the file system with others, in a folder of its own.
 struct Writer {
     random: RandomStream,
     folders: Vec<PathBuf>,
@@ -141,7 +141,7 @@ impl Writer {
         // SAFETY: a system call without pointers.
         match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, len as libc::off_t) } {
             0 => Ok(()),
-            // ext2 and ext3 know nothing of it.
+            // ext2 and ext3 do not support it.
             _ if io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -152,7 +152,7 @@ impl Writer {
         let value = self.bytes(400);
         let name = CString::new(format!("user.attribute-{}", self.random.below(9)))?;
         let path = CString::new(path.into_os_string().into_encoded_bytes())?;
-        // SAFETY: both strings end with a zero, and the value is as long as said.
+        // SAFETY: both strings end with a zero, and the value has the given length.
         let set = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
         if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

@@ -18,7 +18,7 @@ fn main() -> io::Result<()> {
         _ => panic!("mark_pages keep|data NOTES"),
     };
     let notes = arguments.get(2).expect("the file for notices");
-    // Each write is on the device before the next begins.
+    // O_SYNC: each write is on the device before the next one begins.
     let mut notes = OpenOptions::new().create(true).append(true).custom_flags(libc::O_SYNC).open(notes)?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     loop {

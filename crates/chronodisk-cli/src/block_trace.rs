@@ -80,7 +80,7 @@ fn placement(text: &str) -> Result<Placement, String> {
     }
     let mut places = BTreeMap::new();
     for place in text.split(',') {
-        // Names of volumes may have an equals sign, offsets have none.
+        // Names of volumes may contain an equals sign, offsets can't.
         let (name, offset) = place
             .rsplit_once('=')
             .ok_or_else(|| format!("'{place}'; expected overlay, concatenate, or NAME=OFFSET,..."))?;

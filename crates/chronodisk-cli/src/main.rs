@@ -28,9 +28,8 @@ fn main() -> ExitCode {
     // Handle SIGXFSZ, so that a write beyond `ulimit -f` fails with EFBIG instead of killing the process. Not SIG_IGN:
     // children would inherit it. Registration fails only without memory.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    // This executable is also the guest's first process, the process behind its device, the one that clears up, and
-    // the programs that calibration runs. All are started by us alone, with nothing but these words, before anything
-    // else of a command line exists.
+    // This executable is also the guest's first process, the device's process, the sweeper, and the programs of the
+    // calibration. Only this program starts these, with exactly these words, before any other argument is parsed.
     match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
         Some("guest-init") => chronodisk_guest::guest_init(),
         Some("guest-replay") => return chronodisk_guest::guest_replay(),
@@ -47,12 +46,12 @@ fn main() -> ExitCode {
     CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     output::set_up_rendering();
     chronodisk_run::show_notes_with(|text| output::note(text));
-    // clap ends with status 2 on wrong usage by itself.
+    // clap itself ends with status 2 on wrong usage.
     let command = cli::command();
     let matches = command.clone().get_matches();
     let options = options::recorded_options(&command, &matches);
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // A panic prints its place by itself; its status is that of any other own failure.
+    // A panic prints its place by itself; its status is that of any other internal failure.
     let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));
     match done {
         Ok(Ok(status)) => ExitCode::from(status),

@@ -27,7 +27,7 @@ pub fn recorded_options(command: &clap::Command, matches: &ArgMatches) -> Record
     recorded_flags(command).map(record).collect()
 }
 
-/// Every flag of a command except help flags. CMD is no flag: a result has it as `command`.
+/// Every flag of a command except help flags. CMD is not a flag: a result has it as `command`.
 fn recorded_flags(command: &clap::Command) -> impl Iterator<Item = (&str, &Arg)> {
     let asks_for_help = |action: &ArgAction| {
         matches!(action, ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version)
@@ -96,7 +96,7 @@ fn recorded_value(arg: &Arg, matches: &ArgMatches) -> Value {
     let values = match Kind::of(arg) {
         Kind::Switch => return json!(matches.get_flag(id)),
         Kind::Bytes | Kind::Seconds => typed(id, matches, |value: &u64| json!(value)),
-        // Of several types; all are typed in decimal.
+        // Of several types, all of them decimal.
         Kind::Integer => {
             text(id, matches, |value| value.parse::<u64>().map_or_else(|_| json!(value), |value| json!(value)))
         }
@@ -167,7 +167,7 @@ mod tests {
         ("vhost-user", "socket"),
     ];
 
-    /// A value for the flag, and how it is recorded.
+    /// A value for the flag, and its form in a result.
     fn sample(flag: &str, arg: &Arg) -> (Option<String>, Value) {
         let text = |text: &str| (Some(text.to_owned()), json!(text));
         match Kind::of(arg) {

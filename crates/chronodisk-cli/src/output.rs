@@ -80,7 +80,7 @@ pub fn failure(failure: Failure) {
 pub fn set_up_rendering() {
     let terminal = io::stderr().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // A second hook would be refused; there is only this call.
+    // Only a second hook would be refused, and this is the only call.
     let _ = miette::set_hook(Box::new(move |_| {
         let mut characters = if terminal { ThemeCharacters::unicode() } else { ThemeCharacters::ascii() };
         characters.error = "error:".into();

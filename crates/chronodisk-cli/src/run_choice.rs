@@ -1,4 +1,4 @@
-//! Flags by which runs are chosen.
+//! Flags that select runs.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,8 @@ impl RunChoice {
         self.find(RunFolder::find)
     }
 
-    /// The same, but a file stands for itself: a result that is kept without its requests, as a baseline.
+    /// As [`directories`](Self::directories), but also accepts a file: a result that was stored without its requests,
+    /// as a baseline.
     pub fn directories_or_files(&self) -> Result<Vec<RunDirectory>, Failure> {
         self.find(|run| match PathBuf::from(run) {
             file if file.is_file() => Ok(RunDirectory::at(file)),

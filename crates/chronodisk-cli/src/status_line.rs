@@ -7,8 +7,8 @@ use chronodisk_guest::{FileSystem, Progress, RunEvent, Stage, Traffic};
 use chronodisk_sim::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The line. Nothing is drawn if standard error is no terminal or the user wants quiet. It draws only when told,
-/// because a thread that redraws would take the signals which the launcher waits for.
+/// The line. It is not drawn if standard error is no terminal or the user wants quiet. It draws only on request,
+/// because a thread that redraws would receive the signals for which the launcher waits.
 pub struct StatusLine {
     bar: ProgressBar,
 }
@@ -19,12 +19,12 @@ impl StatusLine {
         let shown = !quiet && io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        // Cut at the terminal's width, since a line that wraps can't be taken away again.
+        // Truncated to the terminal's width, since a wrapped line can't be erased.
         bar.set_style(ProgressStyle::with_template("{wide_msg}").expect("the template is constant"));
         StatusLine { bar }
     }
 
-    /// Whether anything is drawn at all.
+    /// Whether the line is drawn at all.
     pub fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use chronodisk_run::Caller;
 
-/// Commit of the checkout that the command was built from; empty if it was none.
+/// Commit of the checkout from which the command was built; empty without one.
 const COMMIT: &str = env!("CHRONODISK_COMMIT");
 
 /// The commit, if the command was built from a checkout.

@@ -76,7 +76,7 @@ fn a_closed_replay_on_a_slower_device_keeps_the_pauses() {
     assert_eq!(pauses(&made), pauses(&slow));
     assert!(slow.iter().all(|record| record.service_time() == Nanos::from_millis(10)));
 
-    // At twice the speed by time stamps, each arrival comes at half its time.
+    // At twice the speed, each time stamp is halved.
     done(folder, &["simulate", "--device", "constant-100us", "--trace", "made", "--speed", "2x", "-o", "fast"]);
     for (made, fast) in made.iter().zip(&log(folder, "fast")) {
         assert_eq!(fast.arrival.as_nanos(), made.arrival.as_nanos() / 2);
@@ -455,7 +455,7 @@ fn a_job_file_of_fio_is_followed() {
         let reads = own.iter().filter(|record| record.op == Op::Read).count() as f64;
         let share = |reads: f64, all: u64| reads / all as f64;
         let apart = share(reads, own.len() as u64) - share(ios("read") as f64, ios("read") + ios("write"));
-        // Both draw the operations of 100 and 256 requests.
+        // They draw the operations of 100 and of 256 requests.
         assert!(apart.abs() < 0.2, "{name}: {apart}");
     }
 }

@@ -1,5 +1,5 @@
-//! Files without an end, and files that claim more than they have: no command takes memory for them, and each says what
-//! is wrong. The commands and their arguments are found in the help, so that a new one can't be forgotten.
+//! Endless files, and files that claim more contents than they have: no command allocates memory for them, and each
+//! reports the fault. The commands and their arguments are taken from the help, so that a new one can't be forgotten.
 
 #[path = "bombs/arguments.rs"]
 mod arguments;
@@ -14,7 +14,7 @@ const LIVENESS_S: &str = "300";
 /// Address space of a command.
 const GIB_KIB: u64 = 1 << 20;
 
-/// Calls the command with so much address space.
+/// Calls the command with a limit on its address space.
 fn limited(folder: &Path, kib: u64, words: &[String]) -> Output {
     let script = format!("ulimit -v {kib}; ulimit -c 0; exec \"$0\" \"$@\"");
     let mut command = Command::new("timeout");
@@ -27,7 +27,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Why a command did not end as it must: with a status of its own, and a sentence if it failed.
+/// Reason why a command's end is wrong: it must have a status of its own, and a message if it failed.
 fn complaint(output: &Output, allowed: &[i32]) -> Option<String> {
     let told = String::from_utf8_lossy(&output.stderr);
     let wrong = ["memory allocation of", "panicked at", "stack overflow", "stack backtrace"];

@@ -1,5 +1,5 @@
-//! Peak rate through vhost-user-blk, against qemu-storage-daemon's: one virtual machine has both
-//! disks and runs fio on them in turn, so that everything else is the same.
+//! Peak rate through vhost-user-blk, compared with qemu-storage-daemon's: one virtual machine has both disks and runs
+//! fio on them in turn, so that all else is equal.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -13,8 +13,7 @@ pub const SERVERS: [&str; 2] = ["chronodisk null, vhost-user", "qemu-storage-dae
 /// Bytes that are read, over and over.
 const SIZE: &str = "64m";
 
-/// Requests per second in each round, by the indices of job and server; nothing if this host
-/// can't run it.
+/// Requests per second in each round, by the indices of job and server; empty if this host can't run the machine.
 pub fn rates(rounds: usize) -> BTreeMap<(usize, usize), Vec<f64>> {
     let mut rates: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
     let programs = [("fio", "fio")];
@@ -33,7 +32,7 @@ pub fn rates(rounds: usize) -> BTreeMap<(usize, usize), Vec<f64>> {
     let ours = Server::chronodisk_vhost("null", folder.path());
     let peer = Server::start_vhost(
         Command::new("qemu-storage-daemon")
-            // Each read fills the guest's memory, as ours does.
+            // Each read fills the guest's memory, as with our server.
             .args(["--blockdev", "driver=null-co,size=1073741824,read-zeroes=on,node-name=n"])
             .args([
                 "--export",
@@ -44,7 +43,7 @@ pub fn rates(rounds: usize) -> BTreeMap<(usize, usize), Vec<f64>> {
             ]),
         &peer_socket,
     );
-    // Translated, and so slow; a host that says it has virtualisation may not be able to run it.
+    // Emulated, and therefore slow: a host that reports virtualisation may not be able to use it.
     let mut words = machine::command(&kernel, &root, "tcg", "1G", "");
     for (name, socket) in [("ours", folder.path().join("vhost")), ("peer", peer_socket)] {
         words.extend(["-chardev".to_owned(), format!("socket,id={name},path={}", socket.display())]);
@@ -67,7 +66,7 @@ pub fn rates(rounds: usize) -> BTreeMap<(usize, usize), Vec<f64>> {
     rates
 }
 
-/// The lines that the guest says, each shown as it comes.
+/// The lines of the guest's console, each printed when it arrives.
 fn follow(console: impl Read) -> Vec<String> {
     let lines = BufReader::new(console).lines().map_while(Result::ok);
     lines.map(|line| line.trim().to_owned()).inspect(|line| eprintln!("  {line}")).collect()

@@ -16,7 +16,7 @@ pub struct Arguments {
     shell: clap_complete::Shell,
 }
 
-/// The variable by which a script asks the command for completions.
+/// The environment variable by which a shell's script requests completions.
 pub const VARIABLE: &str = "COMPLETE";
 
 /// Writes the script.

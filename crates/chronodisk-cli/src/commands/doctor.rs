@@ -33,9 +33,9 @@ const SCHEMA: &str = "chronodisk.doctor/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
-    /// It is there.
+    /// The item is present.
     Ok,
-    /// Something else works without it.
+    /// The item is missing, but optional.
     Optional,
     /// `chronodisk run` needs it.
     Missing,
@@ -66,7 +66,7 @@ const REAL_TIME: &str = "serve, mount";
 const MOUNT: &str = "mount, serve --attach";
 const WHATIF: &str = "whatif";
 
-/// Checks everything, and says so.
+/// Checks everything, and prints the findings.
 pub fn execute(arguments: Arguments) -> Outcome {
     let mut checks = vec![host(), memory(), space()];
     checks.push(guest_kernel());
@@ -218,7 +218,7 @@ fn maker(Maker(program, needed_for, package): &Maker) -> Check {
     }
 }
 
-/// A guest that does not answer for so long will not.
+/// Longest wait for a guest's answer.
 const GUEST_MAX: Duration = Duration::from_secs(60);
 
 /// Boots a guest as a user would, in a process of its own.

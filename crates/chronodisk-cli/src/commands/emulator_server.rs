@@ -250,5 +250,5 @@ fn options(arguments: &Arguments) -> Result<ServeOptions, Failure> {
     })
 }
 
-/// Spare connections for clients that greet, and for those that return before their loss was noticed.
+/// Spare connections for clients before their greeting, and for clients that return before their loss was noticed.
 const CONNECTIONS_SPARE: u32 = 48;

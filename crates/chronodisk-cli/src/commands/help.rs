@@ -18,7 +18,7 @@ pub struct Arguments {
 /// Prints it; `root` is the whole command line.
 pub fn execute(arguments: Arguments, root: clap::Command) -> Outcome {
     let mut command = root.clone();
-    // Gives each command its whole name.
+    // Sets the full name of each command.
     command.build();
     for name in &arguments.command {
         let known: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -32,7 +32,7 @@ pub fn execute(arguments: Arguments, root: clap::Command) -> Outcome {
         };
         command = found.clone();
     }
-    // As the command itself says it, which is longer for some than for others.
+    // Via the command's own option, whose help is longer for some commands.
     let line = ["chronodisk"].into_iter().chain(arguments.command.iter().map(String::as_str)).chain(["--help"]);
     match root.try_get_matches_from(line) {
         Err(help) => output::data(&help.render().to_string())?,

@@ -93,7 +93,7 @@ struct Build {
     json: bool,
 }
 
-/// Builds the kernel, or says where it is.
+/// Builds the kernel, or prints its path if it exists.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Build(build) => execute_build(build),
@@ -157,13 +157,13 @@ fn execute_build(build: Build) -> Outcome {
     }
 }
 
-/// The measured time with its machine, without which it says little.
+/// The measured time with the machine, on which it depends.
 fn what_it_took(elapsed: Duration, host: &HostInfo) -> String {
     let seconds = elapsed.as_secs();
     format!("built in {} min {} s on {} CPUs, {}", seconds / 60, seconds % 60, host.cores, host.cpu_model)
 }
 
-/// Between two pictures of the elapsed time.
+/// Interval of redrawing the elapsed time.
 const TICK: Duration = Duration::from_millis(500);
 
 fn words_of(progress: &Progress) -> String {

@@ -100,7 +100,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-/// Deletes a run's files. The result goes last: until then an interrupted deletion shows as a run.
+/// Deletes a run's files, the result last: so an interrupted deletion still shows as a run.
 fn delete(directory: &RunDirectory) -> Result<(), Failure> {
     for file in directory.files() {
         fs::remove_file(&file).map_err(|error| Failure::host(format!("{}: can't delete: {error}", file.display())))?;

@@ -23,13 +23,13 @@ pub struct Arguments {
     serve: ServeArguments,
 }
 
-/// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
+/// Serves until a signal comes or the program of `--run` has ended, and stores the result.
 pub fn execute(arguments: Arguments, recorded: &RecordedOptions) -> Outcome {
     let ServeArguments { stats, quiet, .. } = arguments.serve;
     let json = arguments.serve.result.json;
     let plan = ServePlan::resolve(&arguments.serve, recorded, version::caller())?;
     let directory = plan.directory.clone();
-    // Where the program of --run writes to the terminal, a line that is drawn there would be in its way.
+    // A status line would disturb the output of the program of --run.
     let line = StatusLine::new(quiet || arguments.serve.run.is_some());
     let mut run = serve(plan, stats || line.is_shown(), &mut |progress| match progress {
         ServeProgress::Second(figures) if stats => output::note(figures),

@@ -256,11 +256,11 @@ struct Simulated {
     host_seconds: f64,
 }
 
-/// The log of the requests, which is there with the result or not at all.
+/// The log of the requests. If the result can't be written, the log is removed, too.
 struct Log {
     writer: LogWriter,
     waiting: Vec<RequestRecord>,
-    /// Dropped after the log. Leaves nothing of a simulation that failed.
+    /// Dropped after the log. Removes the directory if the simulation failed.
     _directory: FreshDirectory,
 }
 
@@ -351,7 +351,7 @@ fn simulate(
     Ok(Simulated { summary, failures, interrupted, host_seconds })
 }
 
-/// Which errors the device answered with: figures of requests that failed are none of its work.
+/// Reports errors of the device, whose requests are excluded from the figures.
 fn tell_of_failures(failures: &BTreeMap<&'static str, u64>, requests: u64) {
     if failures.is_empty() {
         return;
@@ -373,5 +373,5 @@ fn tell_of_link(model: &RemoteModel, requests: u64) {
     ));
 }
 
-/// Requests between two looks at the progress and at Ctrl-C; a millisecond's worth for simple models.
+/// Requests between two checks for progress and Ctrl-C; about a millisecond with simple models.
 const PROGRESS_EVERY: u64 = 4096;

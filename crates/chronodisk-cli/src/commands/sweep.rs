@@ -128,16 +128,16 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
 /// The end that a signal asks for.
 struct Ending<'a> {
     signals: EndSignals,
-    /// No cell begins any more.
+    /// Set when no further cell may begin.
     stop: AtomicBool,
     plan: &'a Plan,
 }
 
-/// How long cells may take to end at once.
+/// Time for cells to end at once.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 impl Ending<'_> {
-    /// Ends the cells that run when it is asked for, until `done` has ended.
+    /// Ends the running cells on request, until `done` is closed.
     fn pass_on(&self, done: &UnixStream) {
         let (mut passed_on, mut dies_at) = (false, None);
         loop {
@@ -157,7 +157,7 @@ impl Ending<'_> {
                 dies_at = Some(now + AT_ONCE);
             }
             if dies_at.is_some_and(|at| now >= at) {
-                // Something that a cell has left keeps us from seeing its end.
+                // A process left by a cell keeps this process from noticing the cell's end.
                 let _ = signal_hook::low_level::emulate_default_handler(request.signal);
             }
         }
@@ -213,7 +213,7 @@ fn do_cells(arguments: &Arguments, plan: &Plan, ending: &Ending<'_>) -> Outcome 
     output::note(format_args!("report: {}", report.display()));
     let plotted: Result<(), Failure> = arguments.plot.iter().try_for_each(|(x, y)| plot(arguments, &results, x, y));
     if results.failed > 0 {
-        // Of cells that failed there may be nothing to plot.
+        // If cells failed, there may be no data to plot.
         plotted.unwrap_or_else(output::failure);
         return Ok(status::CHECK_FAILED);
     }
@@ -231,7 +231,7 @@ fn told_of_end(ending: &Ending<'_>, complete: usize, total: usize) -> u8 {
     status
 }
 
-/// Tells what became of a part.
+/// Reports the result of a part.
 fn end_part(
     arguments: &Arguments,
     found: &[Option<Done>],
@@ -335,14 +335,14 @@ fn jobs(sweep: &Sweep) -> usize {
         Command::Run | Command::Replay | Command::Mount => {
             let sizes = values(sweep, "memory");
             let sizes = sizes.iter().filter_map(|size| chronodisk_run::quantity::bytes(&size.to_string()).ok()).max();
-            // As much again for the emulator, and for the bytes of the device.
+            // Twice the size: for the emulator, and for the bytes of the device.
             let need = 2 * sizes.unwrap_or(GUEST_MEMORY_BYTES);
             processors.min((memory_available_bytes() / need) as usize).max(1)
         }
     }
 }
 
-/// A guest's memory if none is asked for.
+/// Default memory of a guest.
 const GUEST_MEMORY_BYTES: u64 = 512 << 20;
 
 fn memory_available_bytes() -> u64 {

@@ -65,7 +65,7 @@ struct RepReport {
     punctual_ns: Option<u64>,
 }
 
-/// Replays, and says whether all was identical.
+/// Replays the log, and reports whether all times were identical.
 pub fn execute(arguments: Arguments) -> Outcome {
     let directory = RunFolder::find(&arguments.run)?;
     let replayable = directory.read_replayable()?;
@@ -100,7 +100,7 @@ fn verify_repetition(
     repetition: &Repetition,
     limit: ContentsLimit,
 ) -> Result<RepReport, Failure> {
-    // The log may have been written by anybody; one that can't be of this device is wrong input.
+    // The log is untrusted; one that does not fit this device is invalid input.
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::usage(format!(
             "{}: the log of repetition {index} can't be replayed: {error}",

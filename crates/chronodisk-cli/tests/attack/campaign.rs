@@ -16,9 +16,9 @@ use crate::ledger::Random;
 /// The outcome of an attack.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Everything was as promised.
+    /// All guarantees held.
     Held,
-    /// This host can't make it.
+    /// This host can't run the attack.
     Skipped(String),
     /// A promise was broken.
     Found(String),
@@ -29,7 +29,7 @@ pub type Attack = fn(&mut Random, &mut String) -> Verdict;
 
 pub struct Kind {
     pub name: &'static str,
-    /// Of 100 attacks.
+    /// Share of this kind in 100 attacks.
     pub percent: u64,
     pub attack: Attack,
 }
@@ -146,7 +146,7 @@ impl Campaign {
     }
 }
 
-/// Ends everything if an attack hangs. It is repeated by its seed.
+/// Ends the process if an attack hangs. Its seed repeats it.
 fn watch(told: &Receiver<Option<u64>>) {
     let mut at = 0;
     loop {
@@ -170,13 +170,13 @@ struct Report {
     next: u64,
     seconds_before: f64,
     seconds: f64,
-    /// By kind and outcome.
+    /// Counts by kind and outcome.
     counts: BTreeMap<String, BTreeMap<String, u64>>,
     findings: Vec<String>,
 }
 
 impl Report {
-    /// A report goes on if it is of the same campaign.
+    /// Continues an existing report of the same campaign.
     fn open(path: &Path, seed: u64) -> Self {
         let mut report = Report {
             path: path.to_owned(),

@@ -1,5 +1,5 @@
-//! Commands that are ended by signals at any moment: they end in time, with a status that says so, and leave no
-//! process and no socket.
+//! Commands that are ended by signals at any moment: they end in time, with a status that tells so, and leave no
+//! process and no socket behind.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     Verdict::Held
 }
 
-/// Whether the command and all its processes end in time; after an orderly end also those of its process group.
+/// Checks that the command and all its processes end in time; after an orderly end also those of its process group.
 fn ends(child: &mut Child, all: &[u32], orderly: bool) -> Result<(), String> {
     let give_up = Instant::now() + IN_TIME;
     while child.try_wait().is_ok_and(|status| status.is_none()) {
@@ -96,7 +96,7 @@ fn ends(child: &mut Child, all: &[u32], orderly: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A process of a process group, if there is one.
+/// A process of a process group; `None` if it is empty.
 fn group_of(group: u32) -> Option<u32> {
     let numbers =
         std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,5 +1,5 @@
-//! Parts of an image that are moved away between openings: nothing is created or changed without them, and with them
-//! back everything is there.
+//! Files of an image are moved away between openings: without them nothing is created or changed, and once they are
+//! back, all data are readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     write_some(&place, made_with, &mut ledger, random);
     for _ in 0..1 + random.below(4) {
         let whole = contents(&place);
-        // At least one file goes, and at least one stays.
+        // At least one file is moved, and at least one stays.
         let subset = 1 + random.below((1 << FILES.len()) - 2);
         let away: Vec<&str> =
             FILES.iter().enumerate().filter(|(index, _)| subset >> index & 1 == 0).map(|(_, name)| *name).collect();

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// How a command is called with a file of each kind. `FILE` stands for the file, `DIRECTORY/NAME` for a directory in
-/// which it has that name.
+/// A call of a command for each kind of file. `FILE` stands for the file, `DIRECTORY/NAME` for a directory with a file
+/// of that name.
 pub const READ: &[(&str, &str)] = &[
     ("run --device", "run --device FILE -- true"),
     ("run --server-token", "run --server localhost:1 --server-token FILE -- true"),

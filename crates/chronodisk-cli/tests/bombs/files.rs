@@ -17,7 +17,7 @@ const DECOMPRESSED_BYTES: usize = 2 << 30;
 /// Depth of nested brackets.
 const DEPTH: usize = 200_000;
 
-/// A process that fills a pipe for ever; ended when dropped.
+/// A process that fills a pipe endlessly; killed when dropped.
 pub struct Writer(Child);
 
 impl Drop for Writer {
@@ -59,8 +59,8 @@ pub fn of_any_kind(folder: &Path) -> (Vec<PathBuf>, Vec<Writer>) {
     (files, vec![Writer(writer)])
 }
 
-/// Whether a file is one that a reader of this argument goes into: nested texts and compressed files are nothing but
-/// wrong bytes for others.
+/// Whether a file is worth testing with this argument: nested texts and compressed files are only invalid bytes for
+/// most readers.
 pub fn suits(file: &Path, argument: &str, call: &str) -> bool {
     let is_trace = argument.contains("trace") || argument.contains("image") || argument.contains("kernel");
     match file.extension().and_then(|extension| extension.to_str()) {
@@ -80,7 +80,7 @@ fn gzip(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-/// Frames with these contents, one after the other, as far as two gibibytes, or so many that a test ends.
+/// Frames with these contents, repeated up to two gibibytes, or less so that a test ends.
 fn zstd(path: &Path, contents: &[u8]) -> PathBuf {
     const TEXT_FRAMES: usize = 60;
     let frame = zstd::stream::encode_all(contents, 1).unwrap();
@@ -101,7 +101,7 @@ pub fn directory_with(folder: &Path, name: &str, file: &Path) -> PathBuf {
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
 
-/// A log of so many row groups of equal requests. The file stores each group once.
+/// A log with this number of row groups of equal requests. The file stores each group once.
 pub fn log_of_equal_requests(path: &Path, groups: usize) -> PathBuf {
     let record = RequestRecord {
         device: 0,

@@ -25,7 +25,7 @@ use crate::progress::Working;
 
 /// Version of the JSON.
 const SCHEMA: &str = "chronodisk.calibration-check/4";
-/// Runs of each program on either side, unless --reps says how many.
+/// Default number of runs of each program on either side.
 const REPS: u32 = 3;
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
@@ -140,13 +140,13 @@ struct Row {
     native_cpu_s: [f64; 3],
     native_run_s: [f64; 3],
     guest_run_s: [f64; 3],
-    /// Of the guest's median against the native CPU time's.
+    /// Error of the guest's median relative to the native CPU time's, in per cent.
     error_percent: f64,
-    /// Of that CPU time, medians: the programs' own and the kernel's, which the host divides by its ticks.
+    /// Parts of that CPU time, as medians: of the programs and of the kernel, divided by the host's ticks.
     native_user_s: f64,
     native_system_s: f64,
     native_page_faults: u64,
-    /// Of the guest's run of median length.
+    /// The guest's run of median length.
     guest: GuestRun,
 }
 
@@ -161,7 +161,7 @@ struct GuestRun {
     stops: u64,
     /// Charge for the kernel's CPU time.
     kernel_s: f64,
-    /// Its part after an idle time without a class.
+    /// CPU time after idle time, without a kind of work.
     kernel_other_s: f64,
     /// Skipped because no task ran.
     idle_s: f64,
@@ -233,7 +233,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         );
     }
     let is_asked_for = |asked: &str| names.is_empty() || names.iter().any(|name| name == asked);
-    // Its thread starts while signals are blocked, and inherits that: they are for the running programs.
+    // Its thread must be started while signals are blocked, and inherits that: signals are for the running programs.
     let working = Working::at("starting");
     let begin = |name: &str| {
         output::note(name);
@@ -368,7 +368,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// Where the CPU time goes on both sides.
+/// CPU time of both sides by its parts.
 fn table_of_parts(report: &Report) -> String {
     let heads =
         ["native user s", "system s", "faults", "guest user s", "kernel s", "idle s", "stops", "each us", "faults"];

@@ -64,7 +64,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return check::execute(&arguments);
     }
     let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
-    // Its thread starts while signals are blocked, and inherits that: they are for the running programs.
+    // Its thread must be started while signals are blocked, and inherits that: signals are for the running programs.
     let working = Working::at("starting");
     let mut tell = |title: &str| {
         output::note(title);
@@ -115,7 +115,7 @@ fn forget() -> Outcome {
     }
 }
 
-/// This machine's calibration; the built-in costs without one.
+/// This machine's calibrated costs, or the built-in ones without a calibration.
 fn kept_costs() -> KernelCosts {
     calibration::kept().map(|kept| kept.costs).unwrap_or_default()
 }
@@ -144,7 +144,7 @@ const DEVICE_BYTES: u64 = 1 << 30;
 /// Any: make(1) wants the dates of files to be before its own.
 const START_SECONDS: u64 = 4_000_000_000;
 
-/// One repetition of a probe natively, with one factor, and as calibrated, in microseconds.
+/// Times of a probe per repetition, in microseconds: native, with a single factor, and calibrated.
 fn microseconds(measured: &Measured, costs: &KernelCosts) -> (f64, f64, f64) {
     let times = PROBES.iter().find(|probe| probe.name == measured.name).map_or(1, |probe| probe.times);
     let each = |nanos: f64| nanos / 1e3 / f64::from(times);

@@ -1,4 +1,4 @@
-//! `chronodisk devices`: which profiles there are, and how new ones are imported.
+//! `chronodisk devices`: lists profiles, and imports new ones.
 
 mod check;
 mod new;
@@ -121,7 +121,7 @@ struct Entry<'a> {
     description: &'a str,
     validation: &'static str,
     capacity_bytes: u64,
-    /// These four are `null` if a fresh device refuses such requests or has nothing to read.
+    /// These four are `null` if a fresh device refuses such requests or has no data to read.
     sequential_read_bytes_per_second: Option<u64>,
     sequential_write_bytes_per_second: Option<u64>,
     random_reads_per_second: Option<u64>,
@@ -157,7 +157,7 @@ struct Imported<'a> {
     block: &'a str,
     files: &'a [String],
     warnings: Vec<ImportWarning<'a>>,
-    /// Where the profile went.
+    /// File of the profile.
     output: Option<String>,
     profile_toml: &'a str,
 }
@@ -235,7 +235,7 @@ fn list(json: bool) -> Result<(), Failure> {
             let p99 = it.p99_error_millionths.map_or_else(String::new, |p99| format!(", p99 {}", percent(p99)));
             format!("{}{p99}", percent(it.mean_error_millionths))
         });
-        // All requests of these devices overlap, so the rates are those of the load's depth.
+        // All requests of these devices overlap, so the rates only reflect the load's depth.
         let is_unlimited = matches!(profile.kind(), "null" | "constant") && !profile.has_limits();
         let limited = |rate: String| if is_unlimited { "no limit".to_owned() } else { rate };
         table.row([
@@ -265,7 +265,7 @@ fn mega(rate: Option<u64>) -> String {
     if mega < 100.0 { format!("{mega:.1}") } else { format!("{mega:.0}") }
 }
 
-/// A capacity as it is sold: in units of 1,000, three digits.
+/// A capacity as in advertisements: in units of 1,000, three digits.
 fn decimal(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64 / 1e6, "MB");
     for next in ["GB", "TB"] {

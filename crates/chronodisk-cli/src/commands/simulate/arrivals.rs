@@ -136,7 +136,7 @@ impl ReplayArguments {
         }))
     }
 
-    /// When the requests of a trace arrive, and where they go.
+    /// Arrivals and addresses of a trace's requests.
     pub fn of_trace(&self) -> Result<ReplayOptions, Failure> {
         if matches!(self.arrivals, Some(Arrivals::Generated(_))) {
             return Err(Failure::usage("--arrivals poisson, regular and on-off need --workload")

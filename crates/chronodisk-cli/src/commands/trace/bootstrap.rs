@@ -49,7 +49,7 @@ pub struct Arguments {
 /// Fewer groups make intervals that are too narrow.
 const GROUPS_FEW: usize = 30;
 
-/// Draws, and writes all traces or none.
+/// Draws, and writes either all traces or none.
 pub fn execute(arguments: &Arguments) -> Outcome {
     expect_new(&arguments.output)?;
     let trace = read(&arguments.trace, arguments.memory, GROUPING_BYTES + size_of::<CallRecord>() as u64)?;

@@ -61,7 +61,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// All requests of a trace with one volume.
+/// Reads all requests of a trace with one volume.
 fn read(name: &str, arguments: &Arguments) -> Result<ComparedTrace, Failure> {
     let mut trace = block_trace::open(name, &arguments.options)?;
     let path = trace.path().display().to_string();

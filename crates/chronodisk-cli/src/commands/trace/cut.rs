@@ -83,7 +83,7 @@ pub fn scale(arguments: &ScaleArguments) -> Outcome {
     written::write(&arguments.output, || Changed::open(&arguments.trace, &arguments.options, scaled))
 }
 
-/// A trace whose requests are changed or left out one by one.
+/// A trace whose requests are changed or omitted one by one.
 struct Changed<F> {
     trace: BlockTrace,
     begin: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! `chronodisk trace import`: the output of strace, or a journal that a recorder left, becomes a trace.
+//! `chronodisk trace import`: converts the output of strace, or the journal of a killed recorder, into a trace.
 
 use std::fs::File;
 use std::io::BufReader;

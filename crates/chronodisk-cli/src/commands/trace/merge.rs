@@ -51,7 +51,7 @@ struct Merged {
 struct Part {
     trace: BlockTrace,
     next: Option<RequestRecord>,
-    /// Added to instants, and then taken off: one of them is zero.
+    /// Added to instants; the second value is subtracted. One of them is zero.
     later: Nanos,
     earlier: Nanos,
     /// Volume of the result, by the trace's volume.

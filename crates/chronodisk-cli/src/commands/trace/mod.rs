@@ -91,7 +91,7 @@ fn incompleteness(header: &Header) -> Option<String> {
     header.missing().map(|missing| format!("warning: the trace is incomplete: {missing}"))
 }
 
-/// How many tasks made calls.
+/// Number of tasks that made calls.
 fn tasks(trace: &CallTrace) -> usize {
     trace.records.iter().map(|record| record.task).collect::<BTreeSet<_>>().len()
 }

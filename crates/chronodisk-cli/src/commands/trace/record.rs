@@ -65,7 +65,7 @@ struct Report<'a> {
     calls: usize,
     tasks: usize,
     elapsed_ns: u64,
-    /// Calls at which a task was stopped, those between which the kernel restarted a call included.
+    /// Stops of tasks at calls, including calls that the kernel restarted.
     stops: u64,
     cost_per_call_ns: u64,
     slow_down: f64,
@@ -114,7 +114,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         trace = fold(&trace);
     }
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
-    // The trace has its content.
+    // The content is in the trace now.
     let _ = fs::remove_file(&journal);
     report(arguments, &trace, &statistics, asked).map_err(Failure::after_start)?;
     Ok(statistics.status)
@@ -126,7 +126,7 @@ fn journal_of(output: &Path) -> PathBuf {
     name.into()
 }
 
-/// The directory as programs name it: without symbolic links, as the kernel tells a working directory.
+/// The directory by its real path, without symbolic links, as the kernel reports a working directory.
 fn mount_point(given: &Path) -> Result<String, Failure> {
     let shown = given.display();
     let real = fs::canonicalize(given).map_err(|error| Failure::usage(format!("--mount {shown}: {error}")))?;
@@ -212,7 +212,7 @@ fn report(
     Ok(())
 }
 
-/// How much think time the guest's single processor adds, for people; `None` if that is little.
+/// Think time added by the guest's single processor, for people; `None` if it is little.
 pub fn collided(trace: &CallTrace) -> Option<String> {
     let Collisions { cpu, excess } = collisions(&trace.records);
     let (cpu, excess) = (cpu.as_nanos() as f64 / 1e9, excess.as_nanos() as f64 / 1e9);

@@ -25,10 +25,10 @@ pub struct OutputOptions {
     to: Option<String>,
 }
 
-/// A sequence of requests, with its other properties.
+/// A sequence of requests, with metadata.
 pub trait Requests {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure>;
-    /// As far as it was read.
+    /// Metadata, as far as they were read.
     fn info(&self) -> LogInfo;
     /// Reason why an empty trace is an error, after all requests were read.
     fn emptiness(&self) -> Option<Failure> {

@@ -22,7 +22,7 @@ use super::super::{MOUNT_POINT, guest};
 use super::median_and_range;
 use crate::output;
 
-/// A load, which works in the folder `$1` with its prepared files in the folder in memory `$2`.
+/// A load. It works in the folder `$1`; its prepared files are in the folder in memory `$2`.
 pub(super) struct Load {
     pub name: &'static str,
     file_system: FileSystem,
@@ -125,12 +125,12 @@ pub(super) struct LoadRow {
     /// Medians, and the least and the greatest, in seconds.
     native_cpu_s: [f64; 3],
     guest_cpu_s: [f64; 3],
-    /// Of the medians.
+    /// Ratio of the medians.
     pub ratio: f64,
-    /// Why the ratio is not judged: natively the processor has instructions for this.
+    /// Reason why the ratio is not judged: the native kernel uses special instructions of the processor.
     #[serde(skip_serializing_if = "Option::is_none")]
     generic_code: Option<&'static str>,
-    /// Why the ratio is not judged: natively the kernel has another version of the code.
+    /// Reason why the ratio is not judged: the native kernel has another version of the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_code: Option<String>,
 }
@@ -145,7 +145,7 @@ impl LoadRow {
     }
 }
 
-/// Measures a load in turn on both sides; `None` where this process can't mount its file system natively.
+/// Measures a load in turn on both sides; `None` if this process can't mount its file system natively.
 pub(super) fn measure(load: &Load, reps: u32, costs: &KernelCosts) -> Result<Option<LoadRow>, RunError> {
     let (mut natives, mut guests, mut guests_kernel) = (Vec::new(), Vec::new(), String::new());
     for _ in 0..reps {
@@ -170,8 +170,8 @@ fn other_zstd(guest: &str, native: &str) -> Option<String> {
     (in_guest != natively).then(|| format!("zstd {in_guest} in the guest, {natively} natively"))
 }
 
-/// The version of zstd that a release of Linux has, as far as versions differ in how they search for matches: Linux
-/// 5.16 came with 1.4.10, and 6.2 with 1.5.2, whose search by rows all later ones have. `None` if it can't be read.
+/// The version of zstd in a release of Linux, as far as the search for matches differs: Linux 5.16 came with 1.4.10,
+/// and 6.2 with 1.5.2, whose row-based search later versions keep. `None` if the release can't be parsed.
 fn zstd_of(kernel_release: &str) -> Option<&'static str> {
     let mut numbers = kernel_release.split(['.', '-']).map(|word| word.parse::<u32>().ok());
     let release = (numbers.next()??, numbers.next()??);
@@ -206,7 +206,7 @@ fn natively(load: &Load) -> Result<Option<f64>, RunError> {
     Ok(Some((took + of_threads).as_secs_f64()))
 }
 
-/// A folder in memory that goes with its owner.
+/// A temporary folder in memory.
 struct Memory(PathBuf);
 
 impl Memory {
@@ -218,12 +218,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Its name has this process's number: at worst it stays until the next boot.
+        // The folder's name contains this process's id: at worst it stays until the next boot.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Seconds in which the guest did not idle, and the release of its kernel.
+/// Seconds in which the guest was busy, and the release of its kernel.
 fn busy_in_guest(load: &Load, does: bool, costs: &KernelCosts) -> Result<(f64, String), RunError> {
     let script = if does { format!("{}\n{}", load.prepares, load.does) } else { load.prepares.to_owned() };
     let words = words(&script, Path::new(MOUNT_POINT), Path::new("/dev/shm"));
