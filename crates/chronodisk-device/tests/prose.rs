@@ -1,7 +1,9 @@
-//! The English of comments: constructions that readers stumble over, each with its replacement.
+//! The English of comments and pages: constructions that readers stumble over, each with its replacement, and long
+//! sentences.
 //!
-//! `CONTRIBUTING.md` has the rules. [`ALLOWED`] bounds the number in each crate, so that it only falls; a crate that
-//! is not listed has none.
+//! `CONTRIBUTING.md` has the rules. [`ALLOWED`] bounds the constructions in the comments of each crate, so that their
+//! number only falls; a crate that is not listed has none. No sentence of a page that people write has more than
+//! [`MOST_WORDS`] words.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +50,49 @@ const BANNED_BEGINNINGS: [(&str, &str); 7] = [
 /// Most hits of each crate.
 const ALLOWED: [(&str, usize); 2] = [("chronodisk-device", 54), ("chronodisk-guest", 2)];
 
+/// Most words of a sentence in `docs/` and in the `README.md`.
+const MOST_WORDS: usize = 30;
+
+/// Pages of `docs/` with text from the sources, and the table of contents.
+const GENERATED: [&str; 7] = [
+    "SUMMARY.md",
+    "commands.md",
+    "file-limits.md",
+    "fio-options.md",
+    "measurements.md",
+    "profile-keys.md",
+    "result-fields.md",
+];
+
+#[test]
+fn sentences_of_pages_are_short() {
+    let complaints: Vec<String> = pages()
+        .iter()
+        .flat_map(|page| {
+            let text = fs::read_to_string(page).unwrap();
+            let long = sentences(&text).into_iter().filter(|(_, words)| words.len() > MOST_WORDS);
+            long.map(|(line, words)| format!("{}:{line}: {} words: {}", page.display(), words.len(), words.join(" ")))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(
+        complaints.is_empty(),
+        "sentences of more than {MOST_WORDS} words; write one fact a sentence:\n{}",
+        complaints.join("\n")
+    );
+}
+
+#[test]
+fn sentences_are_divided_as_readers_divide_them() {
+    let counts = |text: &str| sentences(text).iter().map(|(line, words)| (*line, words.len())).collect::<Vec<_>>();
+    assert_eq!(counts("# A heading\n\nOne two. Three four\nfive.\n"), [(3, 2), (3, 3)]);
+    assert_eq!(counts("- one\n- two three\n  four\n1. five\n"), [(1, 1), (2, 3), (4, 1)]);
+    assert_eq!(counts("| a | table |\n\n```\na block. Of code\n```\n<!-- a remark -->\n"), []);
+    assert_eq!(counts("The [link of four words](page.md#the-place), `code is one`, 5 % (so).\n"), [(1, 8)]);
+    assert_eq!(counts("It took 1.5 s (load 2.). *So* be it.\n"), [(1, 6), (1, 3)]);
+    assert_eq!(counts("About 5 s vs. nothing \u{b7} next item\n"), [(1, 5), (1, 2)]);
+}
+
 #[test]
 fn comments_use_nouns() {
     let mut complaints = Vec::new();
@@ -75,6 +120,78 @@ fn the_check_sees_what_it_looks_for() {
     assert_eq!(hits("/// Those of a write.\n"), [(1, "Those of ")]);
     assert_eq!(hits("/// Says so.\n/// Those of a write.\n"), []);
     assert_eq!(hits("let text = \"what is it\";\n/// The bytes of a request.\n"), []);
+}
+
+/// Sentences of a page with the line where their paragraph begins: without headings, tables, blocks of code and HTML.
+fn sentences(text: &str) -> Vec<(usize, Vec<String>)> {
+    let mut found = Vec::new();
+    let mut paragraph = String::new();
+    let mut begin = 0;
+    let mut is_code = false;
+    for (index, line) in text.lines().chain([""]).enumerate() {
+        let line = line.trim();
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        let is_other = is_fence || is_code || line.is_empty() || line.starts_with(['#', '|', '<']);
+        let item = without_item_marker(line);
+        if is_other || item.is_some() {
+            found.extend(divided(&paragraph).into_iter().map(|words| (begin, words)));
+            paragraph.clear();
+        }
+        if !is_other {
+            if paragraph.is_empty() {
+                begin = index + 1;
+            }
+            paragraph.push_str(item.unwrap_or(line));
+            paragraph.push(' ');
+        }
+    }
+    found
+}
+
+fn without_item_marker(line: &str) -> Option<&str> {
+    let (marker, item) = line.split_once(' ')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (["-", "*", "+"].contains(&marker) || marker.strip_suffix('.').is_some_and(is_number)).then_some(item)
+}
+
+/// The words of each sentence of a paragraph. Code counts as one word, a link's address and a sign as none.
+fn divided(paragraph: &str) -> Vec<Vec<String>> {
+    // Every second part of the text is code.
+    let prose: String =
+        paragraph.split('`').enumerate().map(|(index, part)| if index % 2 == 1 { "`code`" } else { part }).collect();
+    let mut parts = prose.split("](");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push(']');
+        text.push_str(part.split_once(')').map_or(part, |(_, rest)| rest));
+    }
+    let mut found = vec![Vec::new()];
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        if word.contains(char::is_alphanumeric) {
+            found.last_mut().unwrap().push(word.to_owned());
+        }
+        let is_end = word.trim_end_matches([')', '"', '*', '_']).ends_with(['.', '!', '?']);
+        let begins = words.peek().is_some_and(|next| !next.starts_with(|first: char| first.is_ascii_lowercase()));
+        if (is_end && begins) || word == "\u{b7}" {
+            found.push(Vec::new());
+        }
+    }
+    found.retain(|words| !words.is_empty());
+    found
+}
+
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found: Vec<PathBuf> = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".md") && !GENERATED.contains(&&*name)
+    });
+    found.push(root.join("README.md"));
+    found.sort();
+    found
 }
 
 fn hits_in(file: &Path) -> Vec<String> {
