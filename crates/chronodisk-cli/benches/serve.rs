@@ -187,7 +187,7 @@ fn nbdkit(device: &'static str, delay_ms: u32, requests: u64) -> Accuracy {
     row("nbdkit", device, Workload::RandomSmall, "blocking", pairs, None, load)
 }
 
-/// From pairs of the time that a request should take and the time that the client measured, in µs.
+/// Makes a row from pairs of the time that a request should take and the time that the client measured, in µs.
 fn row(
     server: &'static str,
     device: &'static str,

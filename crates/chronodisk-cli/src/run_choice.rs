@@ -25,7 +25,7 @@ impl RunChoice {
         self.find(RunFolder::find)
     }
 
-    /// As [`directories`](Self::directories), but also accepts a file: a result that was stored without its requests,
+    /// Like [`directories`](Self::directories), but also accepts a file: a result that was stored without its requests,
     /// as a baseline.
     pub fn directories_or_files(&self) -> Result<Vec<RunDirectory>, Failure> {
         self.find(|run| match PathBuf::from(run) {

@@ -239,7 +239,7 @@ fn the_doctor_says_what_is_missing_and_what_to_type() {
 fn a_run_that_is_being_written_is_not_deleted() {
     let state = State::new();
     let [written, other] = ["a", "b"].map(|id| state.keep(id, labelled("x", &["t"])));
-    // As the process that writes it holds it.
+    // The test holds the lock, as the process that writes the log does.
     let lock = fs::File::open(&written).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
     let told = state.refused(&["rm", "a"]);

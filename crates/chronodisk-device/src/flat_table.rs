@@ -57,7 +57,7 @@ impl FlatTable {
             .saturating_add(size_of::<Memory>() as u64)
     }
 
-    /// As [`new`](Self::new), for a table that is about to be filled in random order: in large pages if the system has
+    /// Like [`new`](Self::new), for a table that is about to be filled in random order: in large pages if the system has
     /// some, so that an access needs one look-up of the address instead of several.
     pub(crate) fn new_in_large_pages(len: u64) -> Self {
         let bytes = len as usize * WORD_BYTES;

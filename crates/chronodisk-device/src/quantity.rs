@@ -17,7 +17,7 @@ pub trait Quantity: Sized + Copy + PartialOrd + fmt::Display {
     /// The largest value that is accepted, in the internal unit; it keeps later arithmetic far from overflow.
     const LARGEST: u64;
 
-    /// From a count of the internal unit.
+    /// Makes the quantity from a count of the internal unit.
     fn from_count(count: u64) -> Self;
 
     /// Parses text such as `"3.9 ms"`.

@@ -56,7 +56,7 @@ impl Speedup {
     /// Requests take no time.
     pub const INFINITE: Speedup = Speedup { inverse: 0 };
 
-    /// From a factor, which may be infinite; `None` if it is below 1 or no number.
+    /// Makes a speed from a factor, which may be infinite; `None` if it is below 1 or no number.
     #[must_use]
     pub fn from_factor(factor: f64) -> Option<Speedup> {
         (factor >= 1.0).then(|| Speedup { inverse: (NANO as f64 / factor).round() as i64 })
@@ -72,9 +72,9 @@ impl Speedup {
 /// Direction of a request's data. Requests without data count as writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the device.
+    /// The data go from the device to the program.
     Read,
-    /// From the program to the device.
+    /// The data go from the program to the device.
     Write,
 }
 
@@ -268,7 +268,7 @@ struct Account {
     unpaid: i128,
     /// Start of the last busy period, virtual time by debt at that instant, and debt carried over.
     busy_from: (Nanos, i128, i128),
-    /// When the device last became idle: remaining debt.
+    /// Debt that was left when the device last became idle.
     left: i128,
     /// Real minus virtual time of the last busy period.
     saved: i128,
@@ -365,7 +365,7 @@ impl Account {
         self.unpaid -= more;
     }
 
-    /// As [`owe`](Self::owe), by request: the rest is not owed.
+    /// Like [`owe`](Self::owe), by request: the rest is not owed.
     fn take_back_by_request(&mut self, sooner: i128, most_back: i128) {
         let left = self.full_time.min(most_back) - self.refunded_by_request;
         let refund = (sooner - self.saved_by_request - self.refunded_by_request).min(left).max(0);

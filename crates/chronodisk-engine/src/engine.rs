@@ -56,17 +56,17 @@ pub struct DeviceIndex(pub u16);
 /// State of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// They have moved. The store took this long by the host's clock.
+    /// The bytes have moved. The store took this long by the host's clock.
     Moved {
         /// Host time.
         took: Nanos,
     },
-    /// They could not be moved: the request takes its usual time and then ends as a media error.
+    /// The bytes could not be moved: the request takes its usual time and then ends as a media error.
     Failed {
         /// Host time.
         took: Nanos,
     },
-    /// They are still moving: the completion waits for [`Engine::store_done`].
+    /// The bytes are still moving: the completion waits for [`Engine::store_done`].
     Moving,
 }
 
@@ -155,7 +155,7 @@ impl Engine {
     /// Adds a device whose model may be remote.
     ///
     /// # Panics
-    /// As [`attach`](Self::attach) does.
+    /// Like [`attach`](Self::attach) does.
     pub fn attach_port(&mut self, port: ModelPort) -> DeviceIndex {
         assert!(port.outstanding() == 0, "model {}: attached with requests outstanding", port.info().name);
         let index = u16::try_from(self.devices.len()).expect("at most 65,536 devices in a run");

@@ -26,7 +26,7 @@ pub struct GuestClock {
     backward_steps: u64,
 }
 
-/// How an idle guest continues.
+/// Rule by which an idle guest continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     /// The instant to which virtual time jumps; `None` if there is neither a timer nor an outstanding request, so that
@@ -53,7 +53,7 @@ impl GuestClock {
     /// model's if that is later; returns the effective one.
     ///
     /// # Panics
-    /// As [`Engine::arrive`] does, and with [`Transfer::Moving`]: under this clock all bytes move
+    /// Like [`Engine::arrive`] does, and with [`Transfer::Moving`]: under this clock all bytes move
     /// before the kick is acknowledged.
     pub fn arrive(&mut self, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
         assert!(bytes != Transfer::Moving, "under the guest's clock bytes move at arrival");

@@ -139,7 +139,7 @@ impl Port<'_> {
     /// Runs to `until`, including all events there. Does nothing if the model is already beyond.
     ///
     /// # Panics
-    /// As [`step`](Self::step).
+    /// Like [`step`](Self::step).
     pub fn advance(&mut self, until: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
         match self {
             Port::Local(model) => {
@@ -161,10 +161,10 @@ impl Port<'_> {
         }
     }
 
-    /// As [`step`](Self::step), but completes all events of the reached instant.
+    /// Like [`step`](Self::step), but completes all events of the reached instant.
     ///
     /// # Panics
-    /// As [`step`](Self::step).
+    /// Like [`step`](Self::step).
     pub fn step_whole_instant(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
         self.step(limit, completed)?;
         let now = self.now();
@@ -174,7 +174,7 @@ impl Port<'_> {
     /// Runs a model with outstanding requests to its first completion, and completes all events of that instant.
     ///
     /// # Panics
-    /// As [`step`](Self::step), and if a local model never completes anything.
+    /// Like [`step`](Self::step), and if a local model never completes anything.
     pub fn step_to_completion(&mut self, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
         let before = completed.len();
         self.step(Nanos::MAX, completed)?;

@@ -102,10 +102,10 @@ pub fn closed_loop(
 /// request is taken, and the taken ones complete.
 ///
 /// # Errors
-/// As [`closed_loop`].
+/// Like [`closed_loop`].
 ///
 /// # Panics
-/// As [`closed_loop`].
+/// Like [`closed_loop`].
 pub fn closed_loop_streaming(
     model: &mut dyn DeviceModel,
     requests: impl IntoIterator<Item = Issue>,
@@ -118,10 +118,10 @@ pub fn closed_loop_streaming(
 /// Like [`closed_loop_streaming`], with a local or a remote model.
 ///
 /// # Errors
-/// As [`closed_loop`], and if the model is lost.
+/// Like [`closed_loop`], and if the model is lost.
 ///
 /// # Panics
-/// As [`closed_loop`], for a local model.
+/// Like [`closed_loop`], for a local model.
 pub fn closed_loop_streaming_at(
     port: &mut ModelPort,
     requests: impl IntoIterator<Item = Issue>,
@@ -192,14 +192,14 @@ pub fn open_loop(
     Ok(records)
 }
 
-/// As [`open_loop`], but with a model that may be remote, and passes each record on as [`closed_loop_streaming`] does.
+/// Like [`open_loop`], but with a model that may be remote, and passes each record on as [`closed_loop_streaming`] does.
 /// At most `outstanding_max` requests may be outstanding, which bounds the memory.
 ///
 /// # Errors
-/// As [`open_loop`], if the model is lost, and if too many requests are outstanding.
+/// Like [`open_loop`], if the model is lost, and if too many requests are outstanding.
 ///
 /// # Panics
-/// As [`open_loop`], for a local model.
+/// Like [`open_loop`], for a local model.
 pub fn open_loop_streaming_at(
     port: &mut ModelPort,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
@@ -259,10 +259,10 @@ pub struct Dependent {
 /// records on in order of arrival.
 ///
 /// # Errors
-/// As [`open_loop`], and if the model is lost.
+/// Like [`open_loop`], and if the model is lost.
 ///
 /// # Panics
-/// As [`open_loop`], for a local model; if a request waits for a later one.
+/// Like [`open_loop`], for a local model; if a request waits for a later one.
 pub fn dependent_loop_at(
     port: &mut ModelPort,
     requests: &[Dependent],

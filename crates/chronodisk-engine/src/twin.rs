@@ -76,7 +76,7 @@ pub fn twin(models: Vec<Box<dyn DeviceModel>>, records: &[RequestRecord]) -> Res
 pub struct Twin {
     /// Requests that completed in the log.
     pub requests: u64,
-    /// From the first arrival to the last completion as logged.
+    /// Time from the first arrival to the last completion as logged.
     pub logged: Nanos,
     /// Duration with punctual completions.
     pub punctual: Nanos,

@@ -56,7 +56,7 @@ impl<'a> Verifier<'a> {
     /// Takes the next record.
     ///
     /// # Errors
-    /// As [`verify`](verify()), and if too many requests are outstanding.
+    /// Like [`verify`](verify()), and if too many requests are outstanding.
     ///
     /// # Panics
     /// If a model breaks its contract.

@@ -121,7 +121,7 @@ proptest! {
 
 #[test]
 fn a_repeated_command_has_no_second_effect() {
-    // So short that most executed commands lose their answers.
+    // The connections are so short that most executed commands lose their answers.
     let mut random = RandomStream::new(1, "test", "cuts");
     let remote = capricious_elsewhere(5, true, &Host::new(), move || 600 + random.below(150) as usize);
     let (there, counters) = run_guest(vec![remote.into()], 5, 50);

@@ -130,7 +130,7 @@ impl Template {
         self.with_values(values).to_string()
     }
 
-    /// As [`text`](Self::text), with a note at the top, each value's data and former value after it, and the errors of
+    /// Like [`text`](Self::text), with a note at the top, each value's data and former value after it, and the errors of
     /// left-out points at the end. Notes of an earlier fit are removed.
     ///
     /// # Panics

@@ -42,7 +42,7 @@ impl MemoryLimit {
 }
 
 impl Default for MemoryLimit {
-    /// No limit.
+    /// No limit is the default.
     fn default() -> Self {
         MemoryLimit::new(u64::MAX)
     }

@@ -400,7 +400,7 @@ pub fn memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file").into()
 }
 
-/// As [`memory_file`], but permits seals, as QEMU's `memory-backend-memfd` does.
+/// Like [`memory_file`], but permits seals, as QEMU's `memory-backend-memfd` does.
 #[must_use]
 pub fn sealable_memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file").into()

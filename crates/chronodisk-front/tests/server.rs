@@ -693,7 +693,7 @@ fn nobody_waits_for_the_store_until_a_long_request_of_another_is_copied() {
 fn completions_of_others_leave_while_a_client_is_at_a_copy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slow.toml");
-    // So long that all requests below arrive before the first completion.
+    // The service time is so long that all requests below arrive before the first completion.
     let text = "name = \"slow\"\nkind = \"constant\"\ndescription = \"slow\"\nsource = \"a definition\"\n\
                 validation = \"by-definition\"\ncapacity = \"1 GiB\"\ntime = \"3 s\"\n";
     std::fs::write(&path, text).unwrap();

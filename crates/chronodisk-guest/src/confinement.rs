@@ -62,7 +62,7 @@ pub(crate) fn confine(command: &mut Command, needs: Needs) -> io::Result<Confine
     confine_with(command, needs, landlock_version())
 }
 
-/// As [`confine`], with at most this version of Landlock; 0 for none.
+/// Like [`confine`], with at most this version of Landlock; 0 for none.
 fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Result<Confinement> {
     let ruleset = if landlock > 0 { ruleset(landlock).map_err(io::Error::other)? } else { None };
     let ruleset = ruleset.map(out_of_the_way).transpose()?;

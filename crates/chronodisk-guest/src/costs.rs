@@ -262,7 +262,7 @@ const REQUEST_BOUND_NANOS: u64 = 60_000;
 /// Amount of a kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worked {
-    /// Pieces.
+    /// Number of pieces of work.
     pub count: u64,
     /// CPU nanoseconds of the guest's kernel, unscaled.
     pub cpu_nanos: u64,

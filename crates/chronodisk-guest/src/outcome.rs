@@ -85,7 +85,7 @@ pub enum RunError {
     GuestDied {
         /// Exit status of the process, in words.
         how: String,
-        /// The last it printed.
+        /// The last text on the console.
         console: String,
         /// Number of refusals of each system call, by name.
         refused_calls: BTreeMap<String, u64>,

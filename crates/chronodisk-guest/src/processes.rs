@@ -202,7 +202,7 @@ pub(crate) struct Guest {
     pub started: Instant,
     /// Receives the system calls refused to it.
     refusals: Option<Refusals>,
-    /// Dropped last.
+    /// The sweeper, dropped last.
     pub sweeper: Sweeper,
 }
 

@@ -76,11 +76,11 @@ pub(crate) struct GuestSpec {
     pub gid: u32,
     pub groups: Vec<u32>,
     pub umask: u32,
-    /// Which of standard input, output and error are terminals on the host.
+    /// Whether standard input, output and error are terminals on the host.
     pub terminals: [bool; 3],
     /// Rows and columns of the terminal.
     pub window_size: Option<(u16, u16)>,
-    /// How many there are.
+    /// Number of devices.
     pub devices: usize,
     /// Whether each of them turns.
     pub rotational: Vec<bool>,
@@ -97,7 +97,7 @@ pub(crate) struct GuestSpec {
     pub seed: u64,
     /// Whether the guest writes to the host's tree itself rather than to an overlay.
     pub host_writes: bool,
-    /// Where the command's root is.
+    /// Place of the command's root.
     pub root: RootChoice,
     /// Whether to wait until the file system has done its own work.
     pub settles: bool,
@@ -127,9 +127,9 @@ pub enum Stage {
     Boot,
     /// The file system was made.
     Mkfs,
-    /// It was mounted.
+    /// The file system was mounted.
     Mount,
-    /// It has done its own work.
+    /// The file system has done its own work.
     Settle,
     /// The command ran.
     Command,
@@ -139,7 +139,7 @@ pub enum Stage {
     Check,
 }
 
-/// How the guest ended.
+/// The end of the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Ending {
     /// The command ran and ended.

@@ -41,7 +41,7 @@ impl Sweeper {
         Ok(Sweeper { child, pidfd, pipe })
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the sweeper, if it has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
@@ -113,7 +113,7 @@ impl Group {
         ExitCode::SUCCESS
     }
 
-    /// How many there were.
+    /// Kills all processes of the group, and returns their number.
     fn kill_members(&self) -> usize {
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -12,7 +12,7 @@ use chronodisk_store::{Store, StoreError, forward_to_store};
 pub(crate) struct ThrottledStore {
     store: Box<dyn Store>,
     bytes_per_second: u64,
-    /// Until then the wire is taken.
+    /// Instant until which the wire is taken.
     free_at: Instant,
 }
 
@@ -31,7 +31,7 @@ impl ThrottledStore {
     }
 }
 
-/// How long a wire is taken by so many bytes.
+/// Time for which a wire is taken by so many bytes.
 fn time_of(len_bytes: u64, bytes_per_second: u64) -> Duration {
     let nanos = u128::from(len_bytes) * 1_000_000_000 / u128::from(bytes_per_second);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

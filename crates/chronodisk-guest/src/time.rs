@@ -10,14 +10,14 @@ pub enum GuestTime {
     Stopping {
         /// Time base while the guest computes.
         cpu: StoppingCpu,
-        /// How idle time passes.
+        /// Passing of idle time.
         idle: IdlePace,
     },
     /// The kernel keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
     Exact {
         /// Time base while the guest computes.
         cpu: ExactCpu,
-        /// How idle time passes.
+        /// Passing of idle time.
         idle: IdlePace,
     },
     /// All time is the host's, also while a request is outstanding or the device computes. The kernel is the
@@ -48,21 +48,21 @@ pub enum ExactCpu {
 /// Charge for the guest's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredCpu {
-    /// Of programs and kernel.
+    /// Costs of programs and of the kernel.
     pub costs: KernelCosts,
-    /// How many times as fast as this host's processor the guest's is.
+    /// Speed of the guest's processor relative to this host's.
     pub speed: f64,
 }
 
 /// The guest's processor is this host's.
 pub const CPU_SPEED_DEFAULT: f64 = 1.0;
 
-/// How time passes while the guest is idle and no request is outstanding.
+/// Passing of time while the guest is idle and no request is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePace {
-    /// It jumps to the guest's next timer.
+    /// Time jumps to the guest's next timer.
     Jump,
-    /// It passes with the host's: for a person at a terminal.
+    /// Time passes with the host's: for a person at a terminal.
     Host,
     /// It jumps until the user types at a terminal, or from the start if the command is a shell at one, and then passes
     /// with the host's.

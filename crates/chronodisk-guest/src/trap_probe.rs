@@ -6,7 +6,7 @@ use crate::shared::layout::{PROBE_MARK, PROBES};
 /// A few more than the clock needs.
 const STOPS: u32 = PROBES + 5;
 
-/// Makes them.
+/// Makes the calls of the probe.
 pub(crate) fn run() {
     for _ in 0..STOPS {
         // SAFETY: the call takes no arguments and changes nothing.

@@ -175,7 +175,7 @@ pub fn native_attacher() -> ExitCode {
     }
 }
 
-/// Until its starter has ended or closes the pipe.
+/// Serves until its starter has ended or closes the pipe.
 fn serve(mounted: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
     let Some(spec) = receive::<Spec>(from)? else { return Ok(()) };
     loop_device::end_leftovers();

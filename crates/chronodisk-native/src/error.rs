@@ -21,7 +21,7 @@ pub enum NativeError {
     Unsuitable {
         /// The thing, and the reason.
         what: String,
-        /// An alternative.
+        /// An alternative to the unsuitable thing.
         help: String,
     },
     /// The system refused something.
@@ -38,9 +38,9 @@ pub enum NativeError {
     /// A step before the command, such as mkfs, failed.
     #[error("{step} failed with {how}{}{output}", if output.is_empty() { "" } else { ":\n" })]
     Step {
-        /// The program.
+        /// The program of the step.
         step: String,
-        /// How the program ended.
+        /// The end of the program, in words.
         how: String,
         /// Output of the program.
         output: String,

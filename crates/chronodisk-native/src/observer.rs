@@ -37,13 +37,13 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("after_timer", "timer_expire_exit"),
 ];
 
-/// When the kernel wakes the reader of events. At other times, events are only stored.
+/// Rule by which the kernel wakes the reader of events. At other times, events are only stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeUp {
     Never = 0,
-    /// When no request is in flight any more.
+    /// The kernel wakes it when no request is in flight any more.
     WhenIdle = 1,
-    /// When requests are in flight and threads are runnable.
+    /// The kernel wakes it when requests are in flight and threads are runnable.
     WhenBusyAndRunnable = 2,
 }
 

@@ -187,7 +187,7 @@ struct Supervisor {
     timer: OwnedFd,
     may_freeze: bool,
     frozen_at: Nanos,
-    /// Until then the command is not frozen again, after a freeze that was cut short.
+    /// Instant until which the command is not frozen again, after a freeze that was cut short.
     goes_on_until: Nanos,
     cut_freezes: u64,
     could_freeze: bool,

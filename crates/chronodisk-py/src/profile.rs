@@ -33,13 +33,13 @@ fn value_of(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 
 #[pymethods]
 impl Profile {
-    /// By name, or by the path of a file.
+    /// Loads a profile by name, or by the path of a file.
     #[staticmethod]
     fn load(py: Python<'_>, name: &str) -> PyResult<Self> {
         DeviceProfile::find(name).map(Profile).map_err(|error| errors::profile(py, &error))
     }
 
-    /// From a text in TOML; `label` names it in messages.
+    /// Reads a profile from a text in TOML; `label` names it in messages.
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str, label: &str) -> PyResult<Self> {
         DeviceProfile::parse(text, label).map(Profile).map_err(|error| errors::profile(py, &error))

@@ -133,7 +133,7 @@ impl CallMemory {
 /// Does the work of [`read_calls`] within a limit of memory.
 ///
 /// # Errors
-/// As [`read_calls`], and if the calls need more memory.
+/// Like [`read_calls`], and if the calls need more memory.
 pub fn read_calls_within(path: &Path, memory: CallMemory) -> Result<CallTrace, ReportError> {
     let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
     guarded(path, || read_trace(path, file, memory))

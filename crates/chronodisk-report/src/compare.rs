@@ -107,7 +107,7 @@ impl ComparisonRow {
 }
 
 impl Comparison {
-    /// As a table for people.
+    /// Formats the comparison as a table for people.
     #[must_use]
     pub fn render(&self) -> String {
         use Align::{Left, Right};
@@ -125,7 +125,7 @@ impl Comparison {
             ("p99 µs", Right),
             ("busy", Right),
         ]);
-        // As many decimals as the shortest run needs, in all rows.
+        // All rows have as many decimals as the shortest run needs.
         let run_times = self.rows.iter().filter_map(|row| row.run_time_s).map(|estimate| estimate.mean);
         let decimals_s = run_times.map(decimals_of).max().unwrap_or(3);
         for (index, row) in self.rows.iter().enumerate() {
@@ -176,7 +176,7 @@ impl Comparison {
         text
     }
 
-    /// As JSON, with a line break at the end.
+    /// Formats the comparison as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)

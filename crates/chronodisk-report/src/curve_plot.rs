@@ -22,7 +22,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-/// Where a point is, and the ends of its interval.
+/// Coordinates of a point, and the ends of its interval.
 pub type CurvePoint = (f64, f64, Option<[f64; 2]>);
 /// The label of a curve, and its points in order.
 pub type Curve = (String, Vec<CurvePoint>);
@@ -67,7 +67,7 @@ impl Span {
         (low <= high).then_some(Span { low, high, is_logarithmic: low > 0.0 && high / low > 20.0 })
     }
 
-    /// Where a value is drawn: its logarithm, or itself.
+    /// Coordinate of a value: its logarithm, or itself.
     fn place(self, value: f64) -> f64 {
         if self.is_logarithmic { value.log10() } else { value }
     }

@@ -32,7 +32,7 @@ const OPTIONS_TOLD_OTHERWISE: [&str; 22] = [
     "server_token",
     "tag",
 ];
-/// So many environment variables are named.
+/// Most environment variables that are named.
 const VARIABLES_NAMED: usize = 5;
 /// A longer value is not shown.
 const VALUE_CHARACTERS_MAX: usize = 40;

@@ -74,9 +74,9 @@ pub struct Agreement {
 pub struct QuantilePair {
     /// Share of the requests that took no longer, in per cent.
     pub percent: f64,
-    /// Of the measured times, in milliseconds.
+    /// Quantile of the measured times, in milliseconds.
     pub measured_ms: f64,
-    /// Of the simulated times, in milliseconds.
+    /// Quantile of the simulated times, in milliseconds.
     pub simulated_ms: f64,
 }
 
@@ -84,7 +84,7 @@ pub struct QuantilePair {
 const QUANTILES: [u64; 11] = [10, 50, 100, 250, 500, 750, 900, 950, 990, 999, 1000];
 
 impl Fidelity {
-    /// Of the requests of `trace` on `device`; `None` without requests.
+    /// Compares the requests of `trace` on `device`; `None` without requests.
     #[must_use]
     pub fn of(device: &str, trace: &str, served: &[ServedTwice]) -> Option<Fidelity> {
         let only = |op: Op| {
@@ -101,7 +101,7 @@ impl Fidelity {
         })
     }
 
-    /// As tables for people.
+    /// Formats the report as tables for people.
     #[must_use]
     pub fn render(&self) -> String {
         use Align::{Left, Right};
@@ -136,7 +136,7 @@ impl Fidelity {
         format!("{}\n{}", table.render(), quantiles.render())
     }
 
-    /// As JSON, with a line break at the end.
+    /// Formats the report as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)
@@ -144,7 +144,7 @@ impl Fidelity {
 }
 
 impl Agreement {
-    /// Of these requests; `None` if there are none.
+    /// Summarises these requests; `None` if there are none.
     #[must_use]
     pub fn of(served: &[ServedTwice]) -> Option<Agreement> {
         if served.is_empty() {

@@ -155,10 +155,10 @@ impl LogWriter {
         self.finish_with(&LogInfo::default())
     }
 
-    /// As [`finish`](Self::finish), for a log that was converted from another trace.
+    /// Like [`finish`](Self::finish), for a log that was converted from another trace.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Like [`finish`](Self::finish).
     pub fn finish_with(mut self, info: &LogInfo) -> Result<(), ReportError> {
         let rest = std::mem::take(&mut self.waiting);
         if !rest.is_empty() {
@@ -250,7 +250,7 @@ impl LogReader {
     /// Opens a log for reading.
     ///
     /// # Errors
-    /// As [`read_log`].
+    /// Like [`read_log`].
     pub fn open(path: &Path) -> Result<Self, ReportError> {
         let failed = |source| ReportError::Io { path: path.to_owned(), action: "read", source };
         let file = File::open(path).map_err(failed)?;

@@ -556,7 +556,7 @@ impl RepResult {
 }
 
 impl RunResult {
-    /// As JSON, with a line break at the end.
+    /// Formats the result as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)

@@ -84,7 +84,7 @@ impl Simulation {
         read_json(path, SIMULATION_SCHEMA)
     }
 
-    /// As JSON, with a line break at the end.
+    /// Formats the result as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)

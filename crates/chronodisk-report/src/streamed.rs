@@ -89,7 +89,7 @@ pub struct StreamedSummary {
     store_time: StreamedDistribution,
     first_arrival: Option<Nanos>,
     last_completion: Nanos,
-    /// Until when the completed requests seen so far cover the time since the first arrival.
+    /// Instant until which the completed requests seen so far cover the time since the first arrival.
     covered: Nanos,
     busy: Nanos,
     outstanding_ns: u128,

@@ -83,7 +83,7 @@ pub struct Distribution {
 pub const LATENESS_UNNOTICED: Nanos = Nanos::from_micros(5);
 
 impl Distribution {
-    /// Of these values, in any order.
+    /// Statistics of these values, in any order.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = Nanos>) -> Self {
         let mut values: Vec<Nanos> = values.into_iter().collect();

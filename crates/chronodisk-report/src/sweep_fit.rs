@@ -162,7 +162,7 @@ pub struct StructureErrors {
     pub errors: Vec<SetError>,
 }
 
-/// How much the modelled figure is above the measured one.
+/// Excess of the modelled figure over the measured one, in per cent.
 fn percent(measured: Option<f64>, modelled: Option<f64>) -> Option<f64> {
     let (measured, modelled) = (measured?, modelled?);
     (measured > 0.0).then(|| (modelled / measured - 1.0) * 100.0)
@@ -227,13 +227,13 @@ impl SweepFit {
         groups.into_iter().filter_map(of_group).collect()
     }
 
-    /// As JSON, with a line break at the end.
+    /// Formats the report as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)
     }
 
-    /// As tables for people: each set's points, the constants, the errors.
+    /// Formats the report as tables for people: each set's points, the constants, the errors.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();

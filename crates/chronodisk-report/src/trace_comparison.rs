@@ -331,7 +331,7 @@ impl Matched {
 }
 
 impl TraceComparison {
-    /// As JSON, with a line break at the end.
+    /// Formats the comparison as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)

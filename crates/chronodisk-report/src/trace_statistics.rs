@@ -151,7 +151,7 @@ pub struct ResponseIntervals {
 pub struct FigureEstimate {
     /// Its name.
     pub name: String,
-    /// Of the sample.
+    /// Value of the statistic in the sample.
     pub value: f64,
     /// Ends of the 95 % percentile interval.
     pub percentile_95: Option<[f64; 2]>,
@@ -160,7 +160,7 @@ pub struct FigureEstimate {
 }
 
 impl FigureEstimate {
-    /// Of an estimate.
+    /// Makes the statistic from an estimate.
     #[must_use]
     pub fn new(name: &str, estimate: &Estimate) -> Self {
         let ends = |interval: chronodisk_trace::bootstrap::Interval| [interval.low, interval.high];
@@ -470,13 +470,13 @@ impl Kept {
 }
 
 impl TraceStatistics {
-    /// As JSON, with a line break at the end.
+    /// Formats the statistics as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         to_json(self)
     }
 
-    /// For people.
+    /// Formats the statistics for people.
     #[must_use]
     pub fn render(&self) -> String {
         use Align::{Left, Right};

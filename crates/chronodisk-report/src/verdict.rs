@@ -62,9 +62,9 @@ pub enum Limit {
 /// CPU time of the guest's kernel during the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCpu {
-    /// As measured.
+    /// Measured time.
     pub measured_ns: Nanos,
-    /// As counted in the guest's time.
+    /// Charged time in the guest's clock.
     pub counted_ns: Nanos,
     /// The part that counted in full: work beyond the emulation's share of a call.
     pub in_full_ns: Nanos,
@@ -115,7 +115,7 @@ const OF_KERNEL: u32 = 2;
 /// A figure that is not to be believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
-    /// Which.
+    /// The doubtful figure.
     pub figure: Figure,
     /// Why, in a sentence.
     pub reason: String,
@@ -134,7 +134,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// As the summary has it.
+    /// Label of the figure in the summary.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -157,7 +157,7 @@ pub struct Seen {
 }
 
 impl RequestIssuers {
-    /// Of the requests that arrived in a window, which excludes its end; `None` if no issuer is known.
+    /// Counts the requests that arrived in a window, which excludes its end; `None` if no issuer is known.
     #[must_use]
     pub fn of(records: &[RequestRecord], window: std::ops::Range<Nanos>) -> Option<Self> {
         let mut issuers = RequestIssuers::default();
@@ -191,7 +191,7 @@ impl Verdict {
         verdict
     }
 
-    /// Of a device that programs outside of a guest use.
+    /// Makes the verdict about a device that programs outside of a guest use.
     #[must_use]
     pub fn of_served(rep: &RepResult) -> Self {
         let mut verdict = Verdict::of(rep.summary.utilisation, None, rep.summary.late_share);

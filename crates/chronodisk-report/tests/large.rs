@@ -12,9 +12,9 @@ use chronodisk_report::{ChartsBuilder, ReportRun, ReportSource, Resolution, char
 use chronodisk_sim::{Lba, Nanos, Op, RandomStream, RequestRecord};
 use common::{record, run};
 
-/// Of each of three runs.
+/// Number of requests of each of three runs.
 const REQUESTS: u64 = 333_340;
-/// Of the whole page, with the library that draws.
+/// Largest size of the whole page, with the library that draws.
 const PAGE_BYTES_MAX: usize = 3_000_000;
 /// A narrow telephone's, in CSS pixels.
 const TELEPHONE_WIDTH: u32 = 360;

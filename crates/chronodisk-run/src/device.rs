@@ -49,7 +49,7 @@ pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device
     Device::new(reaching(find(name)?, capacity_bytes)?, BuildOptions { capacity_bytes, seed })
 }
 
-/// As [`load`], but a capacity beyond the profile's is an error.
+/// Like [`load`], but a capacity beyond the profile's is an error.
 pub fn load_one(name: &str, capacity_bytes: u64, seed: u64) -> Result<Device, Failure> {
     Device::new(find(name)?, BuildOptions { capacity_bytes: Some(capacity_bytes), seed })
 }
@@ -66,7 +66,7 @@ fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Fa
     Ok(row)
 }
 
-/// As [`load`], behind the request queue of a host's kernel with this elevator.
+/// Like [`load`], behind the request queue of a host's kernel with this elevator.
 pub fn load_behind_host_queue(
     name: &str,
     elevator: &str,
@@ -77,7 +77,7 @@ pub fn load_behind_host_queue(
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 
-/// As [`load`], but also accepts a program (`exec:COMMAND`), or a device at the emulator server.
+/// Like [`load`], but also accepts a program (`exec:COMMAND`), or a device at the emulator server.
 pub fn load_anywhere(
     name: Option<&str>,
     elsewhere: &Elsewhere,
@@ -204,7 +204,7 @@ impl Device {
         Ok(self.with_speed(speed))
     }
 
-    /// As [`at_speed`](Self::at_speed), for a local model.
+    /// Like [`at_speed`](Self::at_speed), for a local model.
     pub fn with_speed(self, speed: Option<Speed>) -> Self {
         Device { speed: speed.unwrap_or_default(), ..self }
     }
@@ -245,10 +245,10 @@ impl Device {
         self.model_with_seed(self.build.seed)
     }
 
-    /// As [`model`](Self::model), with another seed.
+    /// Like [`model`](Self::model), with another seed.
     ///
     /// # Panics
-    /// As [`model`](Self::model).
+    /// Like [`model`](Self::model).
     pub fn model_with_seed(&self, seed: u64) -> Result<Box<dyn DeviceModel>, Failure> {
         let Source::Profile(profile) = &self.source else { panic!("a program is no model of this process") };
         let build = BuildOptions { seed, ..self.build };

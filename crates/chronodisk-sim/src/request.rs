@@ -135,7 +135,7 @@ impl FromStr for Op {
 pub enum Priority {
     /// Served when no other request waits.
     Idle,
-    /// The default.
+    /// The usual priority.
     #[default]
     Normal,
     /// Served first where the device knows priorities.

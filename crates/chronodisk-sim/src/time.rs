@@ -19,25 +19,25 @@ impl Nanos {
     /// The last representable instant; used as "never" where an `Option` would not fit.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// From a count of nanoseconds.
+    /// Makes a duration from a count of nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Nanos(nanos)
     }
 
-    /// From a count of microseconds.
+    /// Makes a duration from a count of microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Nanos(micros * 1_000)
     }
 
-    /// From a count of milliseconds.
+    /// Makes a duration from a count of milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis * 1_000_000)
     }
 
-    /// From a count of seconds.
+    /// Makes a duration from a count of seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Nanos(secs * 1_000_000_000)

@@ -71,7 +71,7 @@ impl Blocks {
         }
     }
 
-    /// As [`each`](Self::each), but stops at the first error.
+    /// Like [`each`](Self::each), but stops at the first error.
     fn try_each(
         &mut self,
         start: VolumeUnit,

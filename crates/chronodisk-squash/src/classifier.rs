@@ -35,11 +35,11 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Standing {
-    /// It is the same.
+    /// The file system is the same.
     Same,
     /// Another file system may be there, or none.
     Gone,
-    /// It is the same, but can't be followed any longer, for this reason.
+    /// The file system is the same, but can't be followed any longer, for this reason.
     NotUnderstood(String),
 }
 

@@ -86,7 +86,7 @@ impl SlotFile {
         Ok((file, header))
     }
 
-    /// As [`SlotFile::open`], but without checksums: reads are not verified.
+    /// Like [`SlotFile::open`], but without checksums: reads are not verified.
     pub(crate) fn open_without_sums(
         host: &Arc<dyn Host>,
         path: &Path,

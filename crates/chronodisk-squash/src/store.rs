@@ -186,7 +186,7 @@ impl SquashStore {
     /// Opens an image, or makes it if there is none.
     ///
     /// # Errors
-    /// As [`SquashStore::open`] and [`SquashStore::create`].
+    /// Like [`SquashStore::open`] and [`SquashStore::create`].
     pub fn open_or_create(
         path: impl AsRef<Path>,
         capacity_bytes: u64,
@@ -198,7 +198,7 @@ impl SquashStore {
     /// Opens an image of devices of these capacities, or makes it if there is none.
     ///
     /// # Errors
-    /// As [`SquashStore::open_joint`] and [`SquashStore::create_joint`].
+    /// Like [`SquashStore::open_joint`] and [`SquashStore::create_joint`].
     pub fn open_or_create_joint(
         path: impl AsRef<Path>,
         capacities_bytes: &[u64],
@@ -222,7 +222,7 @@ impl SquashStore {
     /// Opens an image of devices of these capacities.
     ///
     /// # Errors
-    /// As [`SquashStore::open`].
+    /// Like [`SquashStore::open`].
     pub fn open_joint(
         path: impl AsRef<Path>,
         capacities_bytes: &[u64],

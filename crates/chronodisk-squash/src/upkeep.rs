@@ -72,7 +72,7 @@ pub fn examine(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
 /// result lists the losses.
 ///
 /// # Errors
-/// As [`examine`].
+/// Like [`examine`].
 pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<Examination, StoreError> {
     let (mut file, header) = SlotFile::open_without_sums(host, path, true, true)?;
     if header.version < VERSION {
@@ -107,7 +107,7 @@ pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Resu
 /// converted one.
 ///
 /// # Errors
-/// As [`examine`]; nothing is changed then.
+/// Like [`examine`]; nothing is changed then.
 pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<bool, StoreError> {
     let (mut file, mut header) = SlotFile::open_parts(host, path, true, true, true)?;
     if header.version == VERSION {

@@ -38,7 +38,7 @@ impl FileStore {
     /// Like [`FileStore::create`], with files of `host`.
     ///
     /// # Errors
-    /// As [`FileStore::create`].
+    /// Like [`FileStore::create`].
     pub fn create_on(
         host: &Arc<dyn Host>,
         path: impl AsRef<Path>,
@@ -69,7 +69,7 @@ impl FileStore {
     /// Opens a file, or creates it if it does not exist.
     ///
     /// # Errors
-    /// As [`FileStore::open`] and [`FileStore::create`].
+    /// Like [`FileStore::open`] and [`FileStore::create`].
     pub fn open_or_create(
         path: impl AsRef<Path>,
         capacity_bytes: u64,
@@ -92,10 +92,10 @@ impl FileStore {
         FileStore::open_on(&real_host(), path, capacity_bytes, durability)
     }
 
-    /// As [`FileStore::open`], with files of `host`.
+    /// Like [`FileStore::open`], with files of `host`.
     ///
     /// # Errors
-    /// As [`FileStore::open`].
+    /// Like [`FileStore::open`].
     pub fn open_on(
         host: &Arc<dyn Host>,
         path: impl AsRef<Path>,
@@ -141,10 +141,10 @@ impl FileStore {
         self.durability
     }
 
-    /// As [`Store::write`], but the caller must call [`settle`](Self::settle) before it acknowledges the write.
+    /// Like [`Store::write`], but the caller must call [`settle`](Self::settle) before it acknowledges the write.
     ///
     /// # Errors
-    /// As [`Store::write`].
+    /// Like [`Store::write`].
     pub fn write_unsettled(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         self.file.write(offset_bytes, bytes)
@@ -170,7 +170,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// As [`Store::write_zeroes`], but the caller must call [`settle`](Self::settle) afterwards.
+    /// Like [`Store::write_zeroes`], but the caller must call [`settle`](Self::settle) afterwards.
     pub(crate) fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
         if len_bytes == 0 {

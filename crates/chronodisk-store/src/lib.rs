@@ -116,7 +116,7 @@ pub trait Store: Send {
         Ok(Extent { len_bytes, allocated: true })
     }
 
-    /// As [`read`](Self::read), but fails if it would block on a disk.
+    /// Like [`read`](Self::read), but fails if it would block on a disk.
     ///
     /// # Errors
     /// Those of [`read`](Self::read), and [`StoreError::WouldWait`].
@@ -124,7 +124,7 @@ pub trait Store: Send {
         self.read(offset_bytes, bytes)
     }
 
-    /// As [`write`](Self::write), but fails if it would first read from a disk.
+    /// Like [`write`](Self::write), but fails if it would first read from a disk.
     ///
     /// # Errors
     /// Those of [`write`](Self::write), and [`StoreError::WouldWait`].

@@ -44,7 +44,7 @@ impl Loading {
         }
     }
 
-    /// As [`changed`](Self::changed), for a range of pages.
+    /// Like [`changed`](Self::changed), for a range of pages.
     pub fn changed_range(&mut self, pages: Range<u64>) {
         self.pages.iter_mut().filter(|(page, _)| pages.contains(page)).for_each(|(_, entry)| entry.valid = false);
     }

@@ -194,11 +194,11 @@ impl OverflowStore {
         first_error
     }
 
-    /// As [`Store::write`], but before the acknowledgement [`FileStore::settle`] must be called on a
+    /// Like [`Store::write`], but before the acknowledgement [`FileStore::settle`] must be called on a
     /// [`file_reader`](Self::file_reader), without this store's lock.
     ///
     /// # Errors
-    /// As [`Store::write`].
+    /// Like [`Store::write`].
     pub fn write_unsettled(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
         self.note_access(offset_bytes, len_of(bytes));
@@ -422,7 +422,7 @@ impl OverflowStore {
         self.write_to_memory(from, &ZEROS[..(to - from) as usize])
     }
 
-    /// As [`Store::write_zeroes`], but the caller must settle the file afterwards.
+    /// Like [`Store::write_zeroes`], but the caller must settle the file afterwards.
     fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
         if len_bytes == 0 {

@@ -63,7 +63,7 @@ pub struct Effect {
     pub value: Value,
     /// Mean of the cells with it.
     pub mean: f64,
-    /// That less the mean of all cells, with intervals over the seeds.
+    /// Mean of the cells with this value less the mean of all cells, with intervals over the seeds.
     pub effect: FigureEstimate,
     /// Share of the figure's variance over all combinations that the axis explains alone, 0 to 1.
     pub explained: f64,
@@ -73,7 +73,7 @@ pub struct Effect {
 pub(crate) const MAIN_FIGURES: [&str; 4] = ["time_s", "iops", "latency_us.mean", "latency_us.p99"];
 
 impl Results {
-    /// Of all cells of a sweep, in order, with their results.
+    /// Collects all cells of a sweep, in order, with their results.
     #[must_use]
     pub fn new(sweep: &Sweep, version: &str, cells: &[Cell], done: &[Done]) -> Self {
         let seeds = sweep.seeds as usize;
@@ -99,7 +99,7 @@ impl Results {
         }
     }
 
-    /// As JSON, with a line break at the end.
+    /// Formats the results as JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -112,7 +112,7 @@ impl Results {
         self.groups.iter().flat_map(|group| &group.figures).map(|figure| figure.name.as_str()).collect()
     }
 
-    /// For people.
+    /// Formats the results for people.
     #[must_use]
     pub fn render(&self) -> String {
         let figures = self.figures();

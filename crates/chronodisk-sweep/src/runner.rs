@@ -471,7 +471,7 @@ impl Task {
         self.execute_and_note(executable, stop, Noted { command_began: &command_began, children: &children })
     }
 
-    /// As [`Task::execute`], and registers the processes that it starts.
+    /// Like [`Task::execute`], and registers the processes that it starts.
     fn execute_and_note(
         &self,
         executable: &Path,

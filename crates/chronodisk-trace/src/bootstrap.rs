@@ -53,7 +53,7 @@ pub struct Estimate {
     pub bca: Option<Interval>,
 }
 
-/// From `low` to `high`, both included.
+/// An interval from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Lower end.

@@ -63,7 +63,7 @@ pub struct GeneratorOptions {
     pub align_sectors: u32,
     /// Think times are uniform integer nanoseconds from zero to this, both included.
     pub think_max: Nanos,
-    /// Where random starts are.
+    /// Distribution of random starts.
     pub addresses: Addresses,
     /// Zones of the device, if it has such.
     pub zones: Option<Zones>,
@@ -123,7 +123,7 @@ pub struct GeneratedRequest {
 }
 
 impl GeneratedRequest {
-    /// As a request for a device.
+    /// Translates the request for a device.
     #[must_use]
     pub fn request(&self, id: RequestId) -> Request {
         Request { id, ..Request::new(0, self.op, self.lba.0, self.sectors) }
@@ -251,7 +251,7 @@ impl Generator {
         if u64::from(sectors) > left { next + left } else { next }
     }
 
-    /// Where on the device a range of the sectors that can be written begins.
+    /// Beginning of a range of writable sectors on the device.
     fn place(&self, start: u64, sectors: u32) -> u64 {
         let Some(zones) = self.options.zones else { return start };
         let (zone, offset) = (start / zones.capacity_sectors, start % zones.capacity_sectors);

@@ -33,7 +33,7 @@ pub struct MeasuredRequest {
     pub think_after: Nanos,
 }
 
-/// How a tracer classified a request.
+/// A tracer's classification of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredClass {
     /// Served from the buffer; automatic tracers also write it for every request.

@@ -1,4 +1,4 @@
-//! How often intervals contain the population's value.
+//! The share of intervals that contain the population's value.
 
 use chronodisk_sim::RandomStream;
 use chronodisk_trace::bootstrap::{Bootstrap, Interval, Sample};

@@ -9,7 +9,7 @@ pub struct Shown {
     pub page: String,
     /// The line of its beginning, from 1.
     pub line: usize,
-    /// As it is written, for a shell; continued lines are joined.
+    /// Text of the command as written, for a shell; continued lines are joined.
     pub text: String,
     /// Its words up to the first operator of the shell, without `chronodisk`.
     pub words: Vec<String>,

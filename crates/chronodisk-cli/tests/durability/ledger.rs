@@ -72,7 +72,7 @@ impl Ledger {
         self.under_way.clear();
     }
 
-    /// How often something was promised.
+    /// Number of promises so far.
     pub fn promised(&self) -> u64 {
         self.promised
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::support::{Chronodisk, processes_with, text};
 
-/// How many kills at random moments; `make soak` asks for 100 of each, and 500 of any process of the guest.
+/// Number of kills at random moments; `make soak` asks for 100 of each, and 500 of any process of the guest.
 fn kills() -> u64 {
     std::env::var("CHRONODISK_SOAK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }

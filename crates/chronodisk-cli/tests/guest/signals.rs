@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::hangup::ended_by_hangup;
 use super::support::{Chronodisk, processes_with, text};
 
-/// As long as an end may take on a busy host. On a quiet one it takes 5 s for commands that ignore signals.
+/// Longest end on a busy host. On a quiet one it takes 5 s for commands that ignore signals.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -351,7 +351,7 @@ fn a_program_says_what_is_worth_keeping() {
         let flags = [&flags[..], &[options, "--check", "--squash", "--content", "random", "--notices"]].concat();
         let result = chronodisk.run_json("constant-100us", &flags, &["sh", "-c", &script]);
         let statistic = |name: &str| result["reps"][0]["model_statistics"][name].as_f64().unwrap_or(0.0);
-        // 733 and 489 pages, by 507.
+        // The two files have 733 and 489 pages; a marker page describes up to 507.
         assert_eq!(statistic("squash-notices"), 3.0, "{file_system}");
         assert_eq!(statistic("squash-kept-noted [bytes]"), 733.0 * 4096.0, "{file_system}");
         // XFS drops contents at once anyway; elsewhere they would have waited.

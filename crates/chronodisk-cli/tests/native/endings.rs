@@ -114,7 +114,7 @@ fn cgroup_of(number: u32) -> Option<String> {
     paths.find(|path| fs::metadata(path).is_ok())
 }
 
-/// How many kills; the soak has more.
+/// Number of kills; the soak has more.
 fn rounds() -> Option<u64> {
     std::env::var("CHRONODISK_SOAK_KILLS").ok().and_then(|text| text.parse().ok())
 }
@@ -376,7 +376,7 @@ fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: u
     }
 }
 
-/// As service managers do, which kill all processes of a service.
+/// Service managers kill all processes of a service at once.
 fn the_next_start_detaches_what_is_left_when_all_are_killed_at_once(native: &Native, before: usize) {
     let word = format!("native-ending-{}-all", std::process::id());
     let mut command = start(native, &word, Kind::Mount, "none");

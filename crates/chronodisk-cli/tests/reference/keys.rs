@@ -23,7 +23,7 @@ struct Key {
     table: String,
     name: &'static str,
     expected: String,
-    /// How many times it was asked for and had to be there.
+    /// Number of reads that require the key.
     required: usize,
     /// A value, and the name of the profile that has it.
     example: Option<(String, String)>,

@@ -42,7 +42,7 @@ impl<T> Slab<T> {
         self.entries[number as usize].as_mut().expect("a record under this number")
     }
 
-    /// As [`get_mut`](Self::get_mut), for reading.
+    /// Like [`get_mut`](Self::get_mut), for reading.
     pub(crate) fn get(&self, number: u32) -> &T {
         self.entries[number as usize].as_ref().expect("a record under this number")
     }

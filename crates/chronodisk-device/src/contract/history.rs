@@ -35,11 +35,11 @@ pub(super) enum Gap {
     None,
     /// A gap in nanoseconds.
     Nanos(u64),
-    /// Until the device's next event.
+    /// Advances to the device's next event.
     ToNextEvent,
-    /// Until the nanosecond before the device's next event.
+    /// Advances to the nanosecond before the device's next event.
     BeforeNextEvent,
-    /// Until the device's bound on the next completion.
+    /// Advances to the device's bound on the next completion.
     ToBound,
 }
 

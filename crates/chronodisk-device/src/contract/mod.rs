@@ -79,7 +79,7 @@ pub fn check(name: &str, cases: u32, make: Make<'_>) {
     }
 }
 
-/// As [`check`], but returns the broken rule and the smallest history found instead of panicking.
+/// Like [`check`], but returns the broken rule and the smallest history found instead of panicking.
 ///
 /// # Panics
 /// If the model itself panics.

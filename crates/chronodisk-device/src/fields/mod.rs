@@ -328,7 +328,7 @@ impl<'a> Fields<'a> {
         self.document.error(&entry.span(), format!("`{key}`: {problem}"))
     }
 
-    /// As [`tables`](Self::tables), but empty if the key is missing.
+    /// Like [`tables`](Self::tables), but empty if the key is missing.
     pub(crate) fn tables_or_none(&mut self, key: &'static str, most: usize) -> Result<Vec<Fields<'a>>, ProfileError> {
         if !self.has(key) {
             self.asked(key, Some(&format!("tables [[{key}]]")), false);

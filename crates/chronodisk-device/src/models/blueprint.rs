@@ -121,7 +121,7 @@ impl Design {
         }
     }
 
-    /// As [`memory_bytes_max_with`](Self::memory_bytes_max_with), for the capacity of the profile.
+    /// Like [`memory_bytes_max_with`](Self::memory_bytes_max_with), for the capacity of the profile.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         self.memory_bytes_max
     }

@@ -14,7 +14,7 @@ use crate::queued::Service;
 /// A service with equal times for all requests.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// From getting a channel to leaving the device; at least 1 ns.
+    /// Time from getting a channel to leaving the device; at least 1 ns.
     pub time: Nanos,
 }
 

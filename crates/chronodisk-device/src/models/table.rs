@@ -98,7 +98,7 @@ struct Gains {
 struct Depths {
     /// Requests in service, ascending from 1.
     requests: Vec<u32>,
-    /// In thousandths.
+    /// Factors of reads in thousandths.
     read: Vec<u64>,
     write: Vec<u64>,
 }

@@ -64,7 +64,7 @@ pub enum Barrier {
 }
 
 impl Barrier {
-    /// Both kinds.
+    /// Both kinds of barrier.
     pub const ALL: [Barrier; 2] = [Barrier::Flush, Barrier::Fua];
 
     /// The name used in tables and results.
@@ -80,9 +80,9 @@ impl Barrier {
 /// The service time of a flush or a FUA write beside a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// From the arrival to the completion. The measurement ends early if the wait exceeds [`GIVEN_UP`] times the bound.
+    /// Time from arrival to completion. The measurement ends early if the wait exceeds [`GIVEN_UP`] times the bound.
     pub wait: Nanos,
-    /// From the arrival to the completion on a device with no later arrivals.
+    /// Time from arrival to completion on a device with no later arrivals.
     pub drain: Nanos,
 }
 

@@ -38,10 +38,10 @@ pub fn measure(device: &mut dyn DeviceModel, load: Load, first_sector: u64, seed
     measure_requests(device, load, requests, first_sector, seed)
 }
 
-/// As [`measure`], with another number of requests.
+/// Like [`measure`], with another number of requests.
 ///
 /// # Panics
-/// As [`measure`].
+/// Like [`measure`].
 pub fn measure_requests(
     device: &mut dyn DeviceModel,
     load: Load,

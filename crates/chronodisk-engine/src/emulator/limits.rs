@@ -256,7 +256,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// As [`checked_step`], but in pieces: to the first instant with a completion, or to `limit`.
+    /// Like [`checked_step`], but in pieces: to the first instant with a completion, or to `limit`.
     ///
     /// Stepping in pieces gives the same completions (the third rule of the models).
     ///

@@ -1,4 +1,4 @@
-//! How far ahead a served model runs.
+//! The lead of a served model over its client.
 
 use std::collections::HashMap;
 

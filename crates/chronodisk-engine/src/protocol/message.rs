@@ -163,7 +163,7 @@ pub struct Info {
 pub enum NextAnswer {
     /// No request is outstanding.
     Nothing,
-    /// This, all at one instant.
+    /// These completions, all at one instant.
     Completions(Vec<Completion>),
     /// No completion comes before this instant, which is after `safe_until`; from a model that does not run ahead.
     NotBefore(Nanos),
@@ -436,7 +436,7 @@ fn decode_request(from: &mut Reader<'_>) -> Result<Request, ProtocolError> {
 }
 
 impl Answer {
-    /// That a command broke the rules.
+    /// Makes the answer that a command broke the rules.
     #[must_use]
     pub fn error(code: ErrorCode, reason: impl std::fmt::Display) -> Answer {
         Answer::Error { code, reason: reason.to_string() }

@@ -122,7 +122,7 @@ pub struct KeepAwake {
 #[derive(Debug)]
 struct KeepAwakeShared {
     origin: Instant,
-    /// Until when they are wanted, in nanoseconds since `origin`.
+    /// Instant until which they are wanted, in nanoseconds since `origin`.
     until: AtomicU64,
     watches: Vec<Watch>,
     ended: Mutex<bool>,

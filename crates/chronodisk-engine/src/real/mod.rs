@@ -75,7 +75,7 @@ const UNSEEN_WINDOW: usize = 1 << 16;
 /// Overrides for the arrival skew and the completion lead. `None`: the measured value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealOptions {
-    /// From a client's request to its reception.
+    /// Time from a client's request to its reception.
     pub arrival_skew: Tracked,
     /// From the decision to reply to the instant at which the reply has left, or at which the
     /// client sees it if that was measured.
@@ -135,7 +135,7 @@ impl RealId {
     }
 }
 
-/// How a receiver noticed a request.
+/// Way in which a receiver noticed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The receiver slept, and was woken.
@@ -226,7 +226,7 @@ impl RealClock {
     /// arrival.
     ///
     /// # Panics
-    /// As [`Engine::arrive`] does, and if there is no such transport.
+    /// Like [`Engine::arrive`] does, and if there is no such transport.
     pub fn arrive(
         &mut self,
         received: Nanos,
@@ -246,7 +246,7 @@ impl RealClock {
     /// The bytes of a request that arrived with [`Transfer::Moving`] have moved.
     ///
     /// # Panics
-    /// As [`Engine::store_done`] does.
+    /// Like [`Engine::store_done`] does.
     pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RealId, bytes: Transfer) {
         self.engine.store_done(at, device, id.pack(), bytes);
     }

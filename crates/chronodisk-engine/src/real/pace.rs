@@ -1,4 +1,4 @@
-//! When to sleep and when to spin; a pure function of instants.
+//! The choice between sleeping and spinning; a pure function of instants.
 
 use chronodisk_sim::Nanos;
 
@@ -39,12 +39,12 @@ pub struct Pace {
     statistics: PaceStatistics,
 }
 
-/// How to wait.
+/// A way to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until an external event.
+    /// Waits for an external event.
     Forever,
-    /// Until a timer, or an external event before.
+    /// Sleeps until a timer, or an external event before.
     Sleep {
         /// Instant of the timer.
         until: Nanos,
@@ -75,7 +75,7 @@ impl Gap {
     }
 }
 
-/// How a thread spent its time.
+/// Time of a thread, asleep and awake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceStatistics {
     /// Time asleep.
@@ -86,7 +86,7 @@ pub struct PaceStatistics {
     pub gaps: u64,
     /// Total length of the gaps.
     pub stolen: Nanos,
-    /// The longest.
+    /// The longest gap.
     pub gap_max: Nanos,
 }
 
@@ -140,7 +140,7 @@ impl Pace {
         }
     }
 
-    /// How to wait from `now` for `wake_at`; `None` to wait for external events only.
+    /// The way to wait from `now` for `wake_at`; `None` to wait for external events only.
     #[must_use]
     pub fn plan(&self, now: Nanos, wake_at: Option<Nanos>) -> Wait {
         let Some(wake_at) = wake_at else { return Wait::Forever };

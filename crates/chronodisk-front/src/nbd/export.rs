@@ -31,7 +31,7 @@ pub struct Export {
     pub rotational: bool,
     /// Several connections see one another's writes, and a flush on one covers all of them.
     pub multi_conn: bool,
-    /// Offer trim.
+    /// Whether the export offers trim.
     pub trim: bool,
     /// Offer write-zeroes, also in its fast form.
     pub write_zeroes: bool,
@@ -154,7 +154,7 @@ pub enum Tls {
     /// `NBD_OPT_STARTTLS` is refused.
     #[default]
     Off,
-    /// Clients choose.
+    /// Clients choose whether to use TLS.
     Allowed(Arc<rustls::ServerConfig>),
     /// Only TLS is accepted; no export is listed or served before.
     Required(Arc<rustls::ServerConfig>),

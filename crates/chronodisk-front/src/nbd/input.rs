@@ -90,7 +90,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// That many bytes of the [`room`](Self::room) were filled.
+    /// Counts the next bytes of the [`room`](Self::room) as filled.
     pub fn fill(&mut self, len: usize) {
         assert!(len <= self.bytes.len() - self.filled.end, "more bytes than there was room for");
         self.filled.end += len;

@@ -233,7 +233,7 @@ pub enum Reply {
 /// Content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// No content.
+    /// The reply has no content.
     None,
     /// Bytes from an offset on.
     Data {

@@ -27,7 +27,7 @@ pub(crate) struct Negotiation {
 /// Result of an option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// More options.
+    /// The client may send more options.
     Continue,
     /// TLS records from the next byte on.
     StartTls,

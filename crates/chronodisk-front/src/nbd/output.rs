@@ -17,7 +17,7 @@ pub(crate) struct Output {
 /// A piece of the output.
 #[derive(Clone, Copy, Debug)]
 enum Segment {
-    /// The next bytes of the heads.
+    /// The next bytes of the reply headers.
     Heads { len: usize },
     /// Bytes of a slot's data.
     Data { slot: u32, start: usize, len: usize, last: bool },
@@ -51,7 +51,7 @@ impl Output {
         self.heads.len() - self.heads_sent
     }
 
-    /// Points `slices` to the next output, until they are used up; returns the number used.
+    /// Points `slices` at the next bytes, until the slices or the bytes are used up. Returns the number of slices used.
     pub fn gather<'a>(&'a self, data: impl Fn(u32) -> &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
         let mut heads = &self.heads[self.heads_sent..];
         let mut count = 0;

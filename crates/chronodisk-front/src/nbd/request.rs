@@ -1,4 +1,4 @@
-//! From a request's header to a checked request.
+//! The check of a request's header.
 
 use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES};
 

@@ -154,7 +154,7 @@ pub struct SessionState {
     pub outstanding: usize,
     /// Number of requests that were answered with an error before they were reported.
     pub refused_requests: u64,
-    /// As [`NbdSession::wants_input`].
+    /// The session wants input, as in [`NbdSession::wants_input`].
     pub wants_input: bool,
     /// Whether a message was received in part.
     pub is_midway: bool,
@@ -214,7 +214,7 @@ impl NbdSession {
         NbdSession::with_memory(offer, Arc::default())
     }
 
-    /// As [`new`](Self::new), with a limit on memory shared by sessions.
+    /// Like [`new`](Self::new), with a limit on memory shared by sessions.
     #[must_use]
     pub fn with_memory(offer: Arc<ServerOffer>, memory: Arc<MemoryLimit>) -> Self {
         let mut output = Output::default();
@@ -309,7 +309,7 @@ impl NbdSession {
         (*owner == key).then(|| self.input.at(place.clone()))
     }
 
-    /// As [`payload`](Self::payload), but keeps the data until they are dropped.
+    /// Like [`payload`](Self::payload), but keeps the data until they are dropped.
     pub(crate) fn take_payload(&mut self, key: RequestKey) -> Option<Detached> {
         let (_, place) = self.payload.take_if(|(owner, _)| *owner == key)?;
         Some(self.input.detach(place))

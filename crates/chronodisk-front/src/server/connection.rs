@@ -117,7 +117,7 @@ pub(super) enum NotMoved {
 
 /// Events that a connection waits for.
 pub(super) struct Wants {
-    /// On the connection's own descriptor.
+    /// Events of the connection's own descriptor.
     pub socket: PollFlags,
     /// Another descriptor to be readable.
     pub other: Option<Arc<OwnedFd>>,

@@ -162,10 +162,10 @@ impl Worker {
             }
             let wake_at = core.clock.wake_at();
             shared.set_wake_at(wake_at);
-            // Also called with nothing to wait for: another thread must not rely on this one then.
+            // This also runs with nothing to wait for: another thread must not rely on this one then.
             let mine = core.settle(self.connection, wake_at);
             self.wake_at = wake_at.filter(|_| mine);
-            // Not the rest of a wait that a sleep has interrupted.
+            // A new wait begins. The rest of a wait that a sleep has interrupted does not count as a new one.
             if came || !self.leaving.is_empty() {
                 self.waits_since = leave_at;
             }

@@ -25,7 +25,7 @@ impl Guest {
         Guest::with_memory(path, without, mock::memory_file())
     }
 
-    /// As [`Guest::start`], with this memory.
+    /// Like [`Guest::start`], with this memory.
     pub fn with_memory(path: &Path, without: u64, memory: File) -> Self {
         let new_event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let driver = MockDriver::with_memory(UnixStream::connect(path).unwrap(), memory);

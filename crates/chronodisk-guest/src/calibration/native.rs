@@ -183,7 +183,7 @@ pub struct NativeRun {
     pub system: Duration,
     /// Page faults without a read from a disk.
     pub faults: u64,
-    /// From its begin to its end.
+    /// Time from its beginning to its end.
     pub wall: Duration,
 }
 

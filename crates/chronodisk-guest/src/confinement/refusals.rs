@@ -38,7 +38,7 @@ impl Refusals {
         Self::listen_to(from, kernel, HEARD_MAX)
     }
 
-    /// As [`Refusals::listen`], for at most `heard_max` calls.
+    /// Like [`Refusals::listen`], for at most `heard_max` calls.
     pub(super) fn listen_to(from: &UnixStream, kernel: u32, heard_max: u64) -> io::Result<Option<Self>> {
         let Some(listener) = receive(from)? else { return Ok(None) };
         let counts = Counts::default();

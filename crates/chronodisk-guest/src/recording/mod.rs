@@ -46,7 +46,7 @@ pub enum RecordingError {
     /// The recording is inconsistent.
     #[error("the recording of system calls is damaged at byte {at}: {what}")]
     Damaged {
-        /// Where.
+        /// Offset of the damage in bytes.
         at: usize,
         /// The value found.
         what: &'static str,

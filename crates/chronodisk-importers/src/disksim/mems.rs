@@ -49,7 +49,7 @@ pub struct MemsParameters {
     pub settling_milli: u32,
     /// The springs' largest force as a share of the actuators'.
     pub springs_ppm: u32,
-    /// From arrival to service.
+    /// Time from arrival to service.
     pub command_overhead_ns: u64,
     /// Time of a block on the bus.
     pub bus_block_ns: u64,

@@ -188,7 +188,7 @@ impl Import {
 /// then beside the first one, and at last there by name without folders, because files are often moved together without
 /// their folders.
 /// # Errors
-/// As [`import`], and a file that can't be read.
+/// Like [`import`], and a file that can't be read.
 pub fn import_file(path: &Path) -> Result<Import, ProfileError> {
     let label = path.display().to_string();
     let text = read(path).map_err(|problem| ProfileError::whole(&label, format!("can't read the file: {problem}")))?;

@@ -64,7 +64,7 @@ pub struct RecordingSummary {
     pub calls: u64,
     /// Elapsed time of such a stop, measured before the program.
     pub cost_per_call: Duration,
-    /// From the start of the program to the end of its last task.
+    /// Time from the start of the program to the end of its last task.
     pub elapsed: Duration,
 }
 

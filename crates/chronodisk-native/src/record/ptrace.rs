@@ -40,12 +40,12 @@ pub enum Stop {
     Gone(u8),
 }
 
-/// How to continue a task.
+/// A way to continue a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// To the next call that the filter selects.
+    /// Continues to the next call that the filter selects.
     Freely,
-    /// To the return of its call.
+    /// Continues to the return of its call.
     ToReturn,
     /// Keeps it stopped until it is continued.
     Listening,

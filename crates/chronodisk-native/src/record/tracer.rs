@@ -189,7 +189,7 @@ impl Tracer<'_> {
                 Waited::NoTask => return Ok(()),
             };
             if ending.killed_by().is_some() && !matches!(stop, Stop::Gone(_)) {
-                // Also one that was just made.
+                // This also kills a task that was just made.
                 ptrace::kill(task);
             }
             if self.tasks.contains_key(&task) {

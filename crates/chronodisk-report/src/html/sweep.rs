@@ -76,11 +76,11 @@ pub struct SweepEffect {
     pub figure: String,
     /// The axis.
     pub axis: String,
-    /// Its value.
+    /// The axis's value.
     pub value: String,
-    /// Mean of the cells with it.
+    /// Mean of the cells with this value.
     pub mean: f64,
-    /// That less the mean of all cells.
+    /// Excess of this mean over the mean of all cells.
     pub effect: FigureEstimate,
     /// Share of the figure's variance that the axis explains alone, 0 to 1.
     pub explained: f64,
@@ -118,7 +118,7 @@ struct DataCurves {
 #[derive(Serialize)]
 struct DataLine {
     name: String,
-    /// Where it is, and the ends of its interval.
+    /// Coordinates of each point, and the ends of its interval.
     points: Vec<(f64, f64, Option<f64>, Option<f64>)>,
 }
 

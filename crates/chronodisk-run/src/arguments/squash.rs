@@ -116,7 +116,7 @@ impl SquashArguments {
         }
     }
 
-    /// As [`refuse_contradiction`](Self::refuse_contradiction), for the images of all devices.
+    /// Like [`refuse_contradiction`](Self::refuse_contradiction), for the images of all devices.
     pub fn refuse_contradictions(&self, devices: &[DeviceOptions], seed: Option<u64>) -> Result<(), Failure> {
         for device in devices {
             let StoreChoice::Squashed { image: Some(path), .. } = &device.store else { continue };

@@ -1,4 +1,4 @@
-//! From the flags of a guest to the options of the guest crate.
+//! Translates the flags of a guest into the options of the guest crate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

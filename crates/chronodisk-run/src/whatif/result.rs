@@ -142,7 +142,7 @@ impl Figures {
         self.observed_s - self.preempted_s
     }
 
-    /// Of that, the time in which the device had no request of CMD's.
+    /// Part of that time in which the device had no request of CMD's.
     fn without_request_s(&self) -> f64 {
         self.own_s() - self.device_busy_s
     }
@@ -229,7 +229,7 @@ impl Correction {
         }
     }
 
-    /// Of a prediction by this run.
+    /// Corrects a prediction by this run.
     fn apply(self, predicted_s: f64, run: &Figures) -> f64 {
         match self {
             Correction::Nothing => predicted_s,
@@ -431,7 +431,7 @@ impl WhatIf {
         curves
     }
 
-    /// For people.
+    /// Formats the result for people.
     pub fn render(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "elapsed {:.4} s (as it is; {})", self.elapsed_s.median, range(&self.elapsed_s));

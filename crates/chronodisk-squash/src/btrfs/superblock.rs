@@ -72,7 +72,7 @@ pub(crate) struct Superblock {
     pub(crate) system_chunks: Vec<u8>,
     /// Free space is noted in a tree, not in files of the root tree (the space cache, version 1).
     pub(crate) free_space_tree: bool,
-    /// That tree is up to date.
+    /// Whether the free space tree is up to date.
     pub(crate) free_space_valid: bool,
     /// Some file was, or will be, compressed by LZO or zstd. The superblock has no flag for zlib.
     pub(crate) compressed: bool,

@@ -71,7 +71,7 @@ pub(crate) struct Copy {
 pub(crate) struct Journal {
     /// Blocks of the file system by block of the journal.
     places: RunMap<u64>,
-    /// The other way round.
+    /// The inverse map.
     logical: RunMap<u64>,
     block_bytes: usize,
     start_bytes: u64,

@@ -464,7 +464,7 @@ impl Ext4 {
         }
         match Superblock::parse(bytes, self.end_bytes - self.start_bytes) {
             Ok(superblock) => self.superblock = superblock,
-            // Until the superblock itself is written.
+            // A scan is needed until the superblock itself is written.
             Err(_) => self.needs_scan = true,
         }
         true

@@ -51,7 +51,7 @@ impl Use {
     }
 }
 
-/// How far claims of blocks are trusted.
+/// Degree of trust in claims of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// All visible metadata are of one moment, and all of them are read: data never override metadata.

@@ -65,7 +65,7 @@ pub fn replay(pieces: Pieces, capacity_bytes: u64, order: Order, seed: u64) -> S
     replay_with(&options, pieces, capacity_bytes, order, seed)
 }
 
-/// As [`replay`], with other options.
+/// Like [`replay`], with other options.
 pub fn replay_with(
     options: &SquashOptions,
     mut pieces: Pieces,

@@ -14,7 +14,7 @@ pub(super) struct Said<'a> {
     pub(super) volume: &'a str,
     /// Process, or 0.
     pub(super) issuer: u32,
-    /// From its issue to its completion.
+    /// Time from its issue to its completion.
     pub(super) response_ns: Option<u64>,
 }
 

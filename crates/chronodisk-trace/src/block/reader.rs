@@ -1,4 +1,4 @@
-//! From a file's bytes to records.
+//! Reads records from a file's bytes.
 
 use std::fmt;
 
@@ -129,7 +129,7 @@ impl TraceReader {
     /// Ends the file: adds the rest.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and on a trace without requests.
+    /// Like [`read`](Self::read), and on a trace without requests.
     pub fn finish(&mut self, records: &mut Vec<RequestRecord>) -> Result<(), FormatError> {
         let rest = std::mem::take(&mut self.begun);
         if !rest.is_empty() {

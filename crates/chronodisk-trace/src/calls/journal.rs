@@ -72,7 +72,7 @@ pub enum Entry {
     Enter {
         /// The task.
         task: u32,
-        /// When.
+        /// Instant of the event.
         at: Nanos,
         /// CPU time of the task.
         cpu: Option<Nanos>,
@@ -87,7 +87,7 @@ pub enum Entry {
     Leave {
         /// The task.
         task: u32,
-        /// When.
+        /// Instant of the event.
         at: Nanos,
         /// CPU time of the task.
         cpu: Option<Nanos>,
@@ -116,7 +116,7 @@ pub enum Entry {
     Ended {
         /// The task.
         task: u32,
-        /// When.
+        /// Instant of the event.
         at: Nanos,
         /// CPU time of the task.
         cpu: Option<Nanos>,

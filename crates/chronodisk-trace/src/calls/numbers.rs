@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// From 0 on.
+/// Names of the calls from number 0 on.
 const OLD: &str = "\
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask \
     rt_sigreturn ioctl pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise \

@@ -139,7 +139,7 @@ pub enum Action {
     Poll(Nanos),
     /// Maps a part of a file, under a number.
     Map {
-        /// The number.
+        /// Number of the mapping.
         mapping: u32,
         /// Slot of the file.
         descriptor: u32,

@@ -303,7 +303,7 @@ impl Resolver {
                 files.remove(&record.number(0));
             }
             Effect::CloseRange => {
-                // CLOSE_RANGE_UNSHARE.
+                // The flag is CLOSE_RANGE_UNSHARE.
                 if record.arguments[2] & 2 != 0 {
                     drop(files);
                     self.own(record.task, true, false);

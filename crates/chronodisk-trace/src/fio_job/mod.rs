@@ -303,7 +303,7 @@ impl FioJob {
     /// The jobs of a job file, in order; at least one.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse).
+    /// Like [`parse`](Self::parse).
     pub fn parse_in(text: &str, surroundings: &dyn Surroundings) -> Result<Vec<FioJob>, FioJobError> {
         let lines = section::lines(text, surroundings)?;
         let sections = section::sections(&lines)?;

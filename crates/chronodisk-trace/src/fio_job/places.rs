@@ -20,7 +20,7 @@ pub enum Distribution {
     Normal(f64),
     /// Consecutive zones: pairs of a share of the requests and a share of the region, both in per cent.
     Zoned(Vec<(f64, f64)>),
-    /// As [`Zoned`](Self::Zoned), with sizes in bytes.
+    /// Like [`Zoned`](Self::Zoned), with sizes in bytes.
     ZonedBytes(Vec<(f64, u64)>),
 }
 

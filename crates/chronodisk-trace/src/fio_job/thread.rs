@@ -42,7 +42,7 @@ pub struct FioThread {
     priorities: RandomStream,
 }
 
-/// How much a thread issues.
+/// Amount that a thread issues.
 #[derive(Clone, Debug)]
 struct Limits {
     requests: Option<u64>,
@@ -55,7 +55,7 @@ struct Limits {
     left_bytes: u64,
 }
 
-/// When a thread flushes the device's cache.
+/// Rule by which a thread flushes the device's cache.
 #[derive(Clone, Debug)]
 struct Flushes {
     /// After so many writes; 0: never.
@@ -75,7 +75,7 @@ struct Flushes {
 pub struct Region {
     /// The first.
     pub begin_bytes: u64,
-    /// How many.
+    /// Length of the range in bytes.
     pub len_bytes: u64,
 }
 

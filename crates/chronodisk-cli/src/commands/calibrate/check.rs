@@ -122,7 +122,7 @@ struct Report {
     /// The one factor that was checked instead of the costs by kind.
     kernel_scale: Option<f64>,
     reps: u32,
-    /// That the programs work in, on both sides.
+    /// File system in which the programs work, on both sides.
     file_system: &'static str,
     error_max_percent: f64,
     programs: Vec<Row>,
@@ -174,7 +174,7 @@ struct GuestWork {
     kind: &'static str,
     count: u64,
     cpu_s: f64,
-    /// That it counts, as a mean piece does.
+    /// Charge for the work: that of as many mean pieces.
     counted_s: f64,
 }
 

@@ -38,7 +38,7 @@ pub struct ReplayArguments {
     pub beyond: Beyond,
 }
 
-/// When requests arrive.
+/// Rule for the arrivals of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     Open,

@@ -33,11 +33,11 @@ pub(crate) enum ParityLayout {
 /// Placement of further copies of a chunk in RAID 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
-    /// On the next members, at the same or nearly the same place.
+    /// The copies are on the next members, at the same or nearly the same place.
     Near,
-    /// On the next members, each copy in a separate part, so that reads stripe over all of them as in RAID 0.
+    /// The copies are on the next members, each in a separate part, so that reads stripe over all of them as in RAID 0.
     Far,
-    /// On the next members, in the next row.
+    /// The copies are on the next members, in the next row.
     Offset,
 }
 

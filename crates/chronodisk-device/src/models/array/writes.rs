@@ -17,9 +17,9 @@ pub(crate) struct Write {
     pub(crate) parent: u32,
     /// The host's request.
     pub(crate) request: Request,
-    /// From the first row to before the last.
+    /// First row, and the one after the last.
     pub(crate) rows: (u64, u64),
-    /// In sectors of a row's data.
+    /// The span of the write, in sectors of a row's data.
     pub(crate) span: (u64, u64),
     /// Members' requests that are not answered.
     pub(crate) parts: u32,

@@ -57,14 +57,14 @@ struct Crossing {
 /// A completed crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crossed {
-    /// From the host to a member.
+    /// A transfer from the host to a member.
     Out {
         /// Number of the member.
         member: usize,
         /// The request as the member is to see it.
         request: Request,
     },
-    /// From a member to the host.
+    /// A transfer from a member to the host.
     Back {
         /// The member's number.
         member: usize,

@@ -98,7 +98,7 @@ struct Slice {
     owner: Owner,
     end: Nanos,
     in_flight: u32,
-    /// Until when its owner is waited for.
+    /// Instant until which its owner is waited for.
     idle_until: Option<Nanos>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum UnplugAt {
     Reads,
     /// Every request: its issuer waits for it, as with direct I/O.
     All,
-    /// Not at all.
+    /// No request starts the queue.
     Never,
 }
 

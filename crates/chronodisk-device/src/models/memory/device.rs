@@ -21,9 +21,9 @@ pub(super) struct Memory {
     events: EventQueue<Event>,
     requests: Slab<Active>,
     outstanding: u32,
-    /// From when on the controller takes up another request.
+    /// Instant at which the controller takes up another request.
     controller_free: Nanos,
-    /// From when on each direction of the link is free.
+    /// Instant at which each direction of the link is free.
     to_host_free: Nanos,
     from_host_free: Nanos,
     units_free: Vec<Nanos>,

@@ -42,7 +42,7 @@ const MAX_UNITS: u32 = 4_096;
 struct Direction {
     /// The controller's work on a request.
     overhead: Nanos,
-    /// From the beginning of a unit's access to its first byte.
+    /// Time from the beginning of a unit's access to its first byte.
     latency: Nanos,
     /// Largest deviation of an access's latency.
     variation: Nanos,

@@ -3,7 +3,7 @@
 /// Ranges that a read needs no sled for.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
-    /// From the least to the most recently used.
+    /// Segments from the least to the most recently used.
     segments: Vec<Range>,
     most: usize,
     blocks: u64,

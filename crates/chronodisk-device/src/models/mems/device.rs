@@ -20,9 +20,9 @@ pub(super) struct Parts {
     pub(super) sleds: u32,
     /// Bits of the travel in Y.
     pub(super) travel_bits: i32,
-    /// From the arrival of a request to the beginning of its service.
+    /// Time from the arrival of a request to the beginning of its service.
     pub(super) overhead: Femtos,
-    /// From the last bit of a write on the medium to its completion.
+    /// Time from the last bit of a write on the medium to its completion.
     pub(super) write_acknowledgement: Femtos,
     pub(super) bus_block: Femtos,
     pub(super) servo: Femtos,

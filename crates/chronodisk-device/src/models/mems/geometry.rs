@@ -6,7 +6,7 @@
 //! have at one place of the sled in X are a *cylinder*. Addresses grow along the row, then the column, then the
 //! cylinder, then X. Positions are in bits from the middle of the travel.
 
-/// How rows of successive columns follow each other.
+/// Order of the rows of successive columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Every column begins at the same end, so that the sled flies back between columns.
@@ -32,7 +32,7 @@ pub(crate) struct Geometry {
 pub(super) struct RowSegment {
     /// Cylinder, as an offset from the middle.
     pub(super) x: i32,
-    /// Where the row's data begin for a sled that moves up, and end for one that moves down.
+    /// Beginning of the row's data for a sled that moves up, and their end for one that moves down.
     pub(super) low: i32,
     /// The other end of the row's data.
     pub(super) high: i32,
@@ -46,7 +46,7 @@ impl Geometry {
         u64::from(self.cylinders) * self.blocks_per_cylinder()
     }
 
-    /// Where block `block` of a sled is.
+    /// Place of block `block` of a sled.
     pub(super) fn place(&self, block: u64) -> RowSegment {
         let (cylinder, within) = (block / self.blocks_per_cylinder(), (block % self.blocks_per_cylinder()) as u32);
         let (row_index, cell) = (within / self.blocks_per_row, within % self.blocks_per_row);

@@ -20,11 +20,11 @@ pub(super) struct Command {
     /// The units that it touches: the next to be admitted, and the one after the last.
     pub(super) next_unit: u32,
     pub(super) end_unit: u32,
-    /// The next to arrive in the buffer.
+    /// Index of the unit that arrives next in the buffer.
     pub(super) next_arrival: u32,
     /// Next command in the same queue.
     pub(super) next: u32,
-    /// Since when a write waits for places in the buffer.
+    /// Instant since which a write waits for places in the buffer.
     pub(super) since: Nanos,
     /// For a flush: all entries of the buffer before this order must be programmed first.
     pub(super) order: u64,
@@ -107,7 +107,7 @@ pub(super) struct Front {
     waiting: u32,
     turn: u32,
     burst_left: u32,
-    /// From the host and to the host; one for both if half-duplex.
+    /// Link from the host and link to the host; one for both if half-duplex.
     links: [Timeline; 2],
     processors: Vec<Nanos>,
     output: Timeline,

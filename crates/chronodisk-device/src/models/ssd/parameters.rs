@@ -71,9 +71,9 @@ pub(crate) struct FrontParameters {
     pub(crate) fetch_limit: u32,
     /// Commands of one queue that are fetched in its turn.
     pub(crate) burst: u32,
-    /// From a submission until the device has the command.
+    /// Time from a submission until the device has the command.
     pub(crate) submission: Nanos,
-    /// From the last data until the host sees the completion.
+    /// Time from the last data until the host sees the completion.
     pub(crate) completion: Nanos,
     /// Bytes per second of the link, in each direction or, if half-duplex, in all.
     pub(crate) link_rate: u64,

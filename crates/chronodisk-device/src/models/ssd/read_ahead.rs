@@ -59,7 +59,7 @@ struct Waiter {
 /// State of a unit in the read-ahead buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Not read ahead.
+    /// The unit is not read ahead.
     Not,
     /// Being read; the command waits for it.
     Coming,

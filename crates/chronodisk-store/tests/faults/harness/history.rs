@@ -33,7 +33,7 @@ impl fmt::Display for Cell<'_> {
 pub struct Violation {
     /// Name of the broken rule.
     pub rule: &'static str,
-    /// Where, so that it can be seen again.
+    /// The place of the mismatch in words, to repeat it.
     pub text: String,
 }
 

@@ -148,7 +148,7 @@ impl Call<'_> {
 
     pub(super) fn two_paths(&self) -> Translated {
         let (Some([from, old]), Some([to, new])) = (self.old_path(), self.path(1)) else {
-            // From or to another file system: the half on the device can't be replayed alone.
+            // The rename is from or to another file system: the half on the device can't be replayed alone.
             let touches = self.path(0).is_some() || self.path(1).is_some();
             return if touches && self.result >= 0 { Translated::Impossible } else { self.elsewhere() };
         };

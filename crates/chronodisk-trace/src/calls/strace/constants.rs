@@ -15,7 +15,7 @@ pub(super) fn value(name: &str) -> Option<u64> {
     VALUES.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
 }
 
-/// From 1 on.
+/// Names of the errors from number 1 on.
 const ERRORS: &str = "\
     EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK EBUSY EEXIST \
     EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM \

@@ -40,7 +40,7 @@ pub(super) struct Die {
     pub(super) doing: Class,
     pub(super) running: u32,
     pub(super) until: Nanos,
-    /// Since when it does it.
+    /// Beginning of the present phase.
     pub(super) since: Nanos,
     pub(super) array_since: Nanos,
     /// Instant at which the output register is free.

@@ -142,7 +142,7 @@ pub(crate) struct FlashTiming {
     pub(crate) read_command: Nanos,
     /// Further command time of a read for each plane after the first.
     pub(crate) read_command_plane: Nanos,
-    /// From the end of a read to its data.
+    /// Time from the end of a read to its data.
     pub(crate) data_out: Nanos,
     /// Further time of data out for each page after the first.
     pub(crate) data_out_page: Nanos,
@@ -174,7 +174,7 @@ pub(crate) struct FlashTiming {
 /// Times of a suspension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suspend {
-    /// Until the die can read.
+    /// Time until the die can read.
     pub(crate) latency: Nanos,
     /// Overhead of resuming, before the remaining time.
     pub(crate) resume: Nanos,
@@ -214,7 +214,7 @@ pub(crate) struct FlashStatistics {
     pub(crate) bus_wait: u64,
     /// Reads, programs and erases begun.
     pub(crate) works: [u64; 3],
-    /// Suspensions.
+    /// Number of suspensions.
     pub(crate) suspensions: u64,
     /// Time in which the dies worked or held data.
     pub(crate) die_busy: u64,

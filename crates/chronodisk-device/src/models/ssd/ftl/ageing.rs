@@ -56,9 +56,9 @@ pub enum AgeingWorkload {
 /// Method of ageing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgeingMethod {
-    /// From a drawn state.
+    /// The state is drawn.
     Drawn,
-    /// By real writes only.
+    /// Real writes make the state.
     Written,
 }
 
@@ -67,7 +67,7 @@ pub enum AgeingMethod {
 pub struct AgeingOptions {
     /// The workload.
     pub workload: AgeingWorkload,
-    /// How.
+    /// Method of ageing.
     pub method: AgeingMethod,
     /// Share of the capacity that is written to, from its beginning; the rest stays as if trimmed.
     pub occupied: f64,

@@ -83,7 +83,7 @@ pub(super) struct Blocks {
 #[derive(Clone, Copy, Debug, Default)]
 struct PoolWear {
     free: u32,
-    /// Erase count of the next class; classes are erase counts modulo [`WEAR_CLASSES`].
+    /// Erase count of the next wear class; the class of a superblock is its erase count modulo [`WEAR_CLASSES`].
     least: u32,
     most: u32,
     /// Superblocks closed so far, modulo 2^32.

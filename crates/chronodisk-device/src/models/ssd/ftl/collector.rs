@@ -36,7 +36,7 @@ pub(crate) struct Collection {
     pub(crate) superblock: SuperblockIndex,
     /// Valid units at present.
     pub(crate) valid: u32,
-    /// Why.
+    /// Reason of the collection.
     pub(crate) reason: CollectionReason,
 }
 

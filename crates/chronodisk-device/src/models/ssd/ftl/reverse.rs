@@ -98,7 +98,7 @@ impl Reverse {
         Reverse { words, entry: Entry::of(parameters), units: parameters.addressed_units() }
     }
 
-    /// As [`new`](Self::new), for a table that is about to be filled.
+    /// Like [`new`](Self::new), for a table that is about to be filled.
     pub(super) fn new_in_large_pages(parameters: &FtlParameters) -> Self {
         let entry = Entry::of(parameters);
         let words = FlatTable::new_in_large_pages(entry.words(parameters.geometry.slots()));

@@ -322,7 +322,7 @@ impl Ftl {
         Ftl::from_counted(resting, counts, seed)
     }
 
-    /// As [`Ftl::from_resting`], for a state with known counts and consistent maps.
+    /// Like [`Ftl::from_resting`], for a state with known counts and consistent maps.
     pub(super) fn from_counted(resting: Resting, counts: Counts, seed: u64) -> Result<Ftl, StateError> {
         let Counts { valid, regions } = counts;
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters, zones } = resting;
@@ -497,7 +497,7 @@ fn check_unwritten(resting: &Resting) -> Result<(), StateError> {
     Ok(())
 }
 
-/// That each open superblock is open for one stream, and in a place where its next superpage begins.
+/// Checks that each open superblock is open for one stream, and in a place where its next superpage begins.
 fn check_frontiers(
     frontiers: &[Option<Frontier>; Stream::ALL.len()],
     of_die: std::ops::Range<u32>,
@@ -523,7 +523,7 @@ fn check_frontiers(
     if open == seen.len() { Ok(()) } else { damaged("a superblock is open for nobody") }
 }
 
-/// That the collector can work on each die.
+/// Checks that the collector can work on each die.
 fn check_room(blocks: &Blocks, dies: &[Die], sizes: &Sizes, logs: Option<&LogBlocks>) -> Result<(), StateError> {
     for (die, number) in dies.iter().zip(0..) {
         let set_aside = logs.map_or(0, |logs| logs.set_aside(number));

@@ -90,7 +90,7 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
             }
             match size {
                 0 => to_the_last_page(parameters),
-                // So few units that a slot keeps only a part of its unit's number.
+                // This small number of units lets a slot keep only a part of its unit's number.
                 1 => FtlParameters { logical_units: parameters.logical_units / 4, ..parameters },
                 _ => parameters,
             }

@@ -16,7 +16,7 @@ pub(super) fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlPara
     let zone = ZoneParameters { size_units: 512, capacity_units: 7 * 24, dies, most_open, most_active };
     FtlParameters {
         allocation: Allocation::Zones(zone),
-        // As many units as there are superblocks for.
+        // Number of units for which there are superblocks.
         logical_units: small_geometry().blocks_per_plane * (4 / dies) * 512,
         ..parameters(VictimPolicy::Greedy)
     }
