@@ -128,7 +128,7 @@ fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// A sleep, a timer and the clocks must agree on how long a while is.
+/// Checks that a sleep, a timer and the clocks agree on the length of a while.
 fn sleeps_agree() -> Result<(), String> {
     let asked = Duration::from_millis(500);
     let begun = read(libc::CLOCK_MONOTONIC);

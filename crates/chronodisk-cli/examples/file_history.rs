@@ -166,7 +166,7 @@ impl Writer {
         let path = self.name("folder");
         fs::create_dir(&path)?;
         if self.random.chance(0.2) {
-            // Large enough for an index.
+            // The folder is large enough to get an index.
             for index in 0..200 {
                 File::create(path.join(format!("a-rather-long-name-in-a-large-folder-{index}")))?;
             }

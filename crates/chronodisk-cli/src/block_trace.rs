@@ -71,7 +71,7 @@ pub fn format(name: &str) -> Result<Format, String> {
     name.parse()
 }
 
-/// Where the volumes of a trace are on one device.
+/// Reads the places of a trace's volumes on one device.
 fn placement(text: &str) -> Result<Placement, String> {
     match text {
         "overlay" => return Ok(Placement::Overlay),

@@ -309,7 +309,7 @@ impl Account {
         self.run(time, busy);
     }
 
-    /// Time passes while the program is stopped from outside.
+    /// Lets time pass while the program is stopped from outside.
     fn stand(&mut self, time: i128, busy: Option<i128>) {
         if let Some(inverse) = busy {
             self.debt -= time * inverse;

@@ -142,7 +142,7 @@ impl EndingRun {
         }
     }
 
-    /// Time has passed.
+    /// The demand that is due at `now`.
     pub fn look(&mut self, part: Part, now: Instant) -> Demand {
         let Some(request) = self.request else { return Demand::Nothing };
         let within = match part {

@@ -52,7 +52,7 @@ const WITHOUT_PRIVILEGE: &str =
     "run it as root (CAP_SYS_ADMIN); `chronodisk run` needs no privilege and runs the program in a guest";
 
 impl NativeError {
-    /// A privilege is missing for this.
+    /// Makes the error for a missing privilege.
     pub(crate) fn unprivileged(doing: impl fmt::Display) -> Self {
         let what = format!("{doing}: this needs CAP_SYS_ADMIN");
         NativeError::HostLacks { what, help: WITHOUT_PRIVILEGE.to_owned() }

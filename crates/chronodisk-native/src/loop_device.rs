@@ -297,7 +297,7 @@ fn open(path: &Path) -> Result<File, NativeError> {
     opened(path, OpenOptions::new().read(true).write(true))
 }
 
-/// The device may be read-only.
+/// Opens the device, which may be read-only.
 fn open_to_ask(path: &Path) -> Result<File, NativeError> {
     opened(path, OpenOptions::new().read(true))
 }

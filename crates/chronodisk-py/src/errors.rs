@@ -14,7 +14,7 @@ fn raise(py: Python<'_>, kind: &str, message: String, help: Option<String>) -> P
     make().map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Something was asked for wrongly.
+/// Makes the exception for wrong arguments.
 pub(crate) fn usage(py: Python<'_>, message: impl fmt::Display) -> PyErr {
     raise(py, "UsageError", as_arguments(&message.to_string()), None)
 }

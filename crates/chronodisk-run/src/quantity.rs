@@ -31,7 +31,7 @@ pub fn svg_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A duration; zero is one.
+/// Reads a duration; zero is one.
 pub fn duration(text: &str) -> Result<Nanos, String> {
     parse_duration(text)
 }

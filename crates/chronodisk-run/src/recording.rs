@@ -112,7 +112,7 @@ impl Gathered {
         Box::new(self.clone())
     }
 
-    /// The log is complete.
+    /// Finishes the log, which is complete.
     pub fn finish_log(&self) -> Result<(), Failure> {
         let mut state = self.state();
         if let Some(failure) = state.failure.take() {

@@ -100,7 +100,7 @@ pub(crate) trait Classifier: Debug + Send {
     /// Begins to follow the file system: its superblock was found, and stored blocks may be classified.
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
-    /// The image was opened: all its blocks may be read.
+    /// Runs after the image was opened: all its blocks may be read.
     fn opened(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
         Ok(())
     }

@@ -87,7 +87,7 @@ impl MapLog {
         Ok(log)
     }
 
-    /// Whether a file is a log without a record, or is about to become one.
+    /// Whether a file is a log without a record, perhaps with an incomplete header.
     pub(crate) fn is_empty(file: &StoreFile) -> Result<bool, StoreError> {
         has_header_only(file, HEADER_BYTES, MAGIC)
     }

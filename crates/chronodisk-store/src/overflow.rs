@@ -559,7 +559,7 @@ impl Store for OverflowStore {
         self.file.write_waits()
     }
 
-    /// Whole pages are set aside in the file.
+    /// Zeroes a range, and sets its whole pages aside in the file.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.clear_unsettled(offset_bytes, len_bytes)?;
         let whole = offset_bytes.div_ceil(PAGE_BYTES)..(offset_bytes + len_bytes) / PAGE_BYTES;

@@ -74,7 +74,7 @@ fn contents(store: &mut dyn Store) -> Vec<u8> {
     bytes
 }
 
-/// The extents cover the device, each has at least one byte, and unallocated ones read as zeros.
+/// Checks that the extents cover the device, have at least one byte each, and read as zeros if unallocated.
 fn check_extents(store: &mut dyn Store, shadow: &[u8]) {
     let mut offset_bytes = 0;
     let mut previous = None;

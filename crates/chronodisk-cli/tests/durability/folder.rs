@@ -140,7 +140,7 @@ impl Serving {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// From now on it can't write beyond this offset of any file.
+    /// Limits the process from now on: it can't write beyond this offset of any file.
     pub fn limit_files(&self, len_bytes: u64) {
         let limit = libc::rlimit { rlim_cur: len_bytes, rlim_max: len_bytes };
         // SAFETY: the limit is read, nothing is written; the process is our own child.

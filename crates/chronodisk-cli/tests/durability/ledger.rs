@@ -40,7 +40,7 @@ impl Ledger {
         Some((write, first, bytes))
     }
 
-    /// A write is on its way.
+    /// Records a write that is on its way.
     pub fn sent(&mut self, write: Write, blocks: Range<u64>, fua: bool) {
         for block in blocks.clone() {
             self.possible[block as usize].push(write);
@@ -48,7 +48,7 @@ impl Ledger {
         self.under_way.insert(write, (blocks, fua));
     }
 
-    /// A write has completed.
+    /// Records the completion of a write.
     pub fn completed(&mut self, write: Write) {
         let (blocks, fua) = self.under_way.remove(&write).expect("it was under way");
         if fua || !self.has_cache {
@@ -59,7 +59,7 @@ impl Ledger {
         }
     }
 
-    /// A flush has completed while nothing else was under way.
+    /// Records the completion of a flush with no other request under way.
     pub fn flushed(&mut self) {
         self.promised += 1;
         for possible in &mut self.possible {

@@ -53,7 +53,7 @@ impl Chronodisk {
         result
     }
 
-    /// Where a test's calibration is kept.
+    /// Path of a test's calibration.
     pub fn calibration(&self) -> PathBuf {
         self.path("calibration.json")
     }

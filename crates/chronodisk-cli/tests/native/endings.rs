@@ -309,7 +309,7 @@ fn has_another_attacher(command: &mut Child, killed: u32, word: &str) -> bool {
     false
 }
 
-/// SIGTERM to the command also ends its program, and measurements are saved.
+/// Checks that SIGTERM to the command also ends its program, and that measurements are saved.
 fn a_request_to_end_goes_to_the_command(native: &Native, before: usize) {
     let word = format!("native-ending-{}-term", std::process::id());
     let mut command = start(native, &word, Kind::Mount, "ext4");

@@ -188,7 +188,7 @@ impl<'a> MemberProfiles<'a> {
     }
 }
 
-/// Whether a device can be a member.
+/// Checks whether a device can be a member.
 pub(super) fn check(name: &str, design: &Design) -> Result<(), String> {
     match design.info().zones {
         None => Ok(()),

@@ -38,7 +38,7 @@ pub(crate) trait Policy: Clone + Send + 'static {
     /// A request arrives.
     fn arrive(&mut self, request: Request, context: &mut Context<'_>);
 
-    /// Member number `member` has answered the request that it got under `tag`.
+    /// Takes the answer of member number `member` to the request that it got under `tag`.
     fn answer(&mut self, member: usize, tag: u64, status: Status, context: &mut Context<'_>);
 
     /// The instant of the next call of [`timer`](Self::timer), if no event comes before.
@@ -46,7 +46,7 @@ pub(crate) trait Policy: Clone + Send + 'static {
         None
     }
 
-    /// The instant of [`next_timer`](Self::next_timer) is there; afterwards it must lie in the future.
+    /// Runs at the instant of [`next_timer`](Self::next_timer); afterwards that must lie in the future.
     fn timer(&mut self, _context: &mut Context<'_>) {}
 
     /// Reports the policy's own statistics by name.

@@ -55,7 +55,7 @@ fn conservation(reference: &Reference) -> Result<(), Violation> {
     }
 }
 
-/// Two devices in turn, one request each: they must not influence each other.
+/// Plays two devices in turn, one request each: they must not influence each other.
 fn determinism(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let mut players = [Player::new(make(plan.seed)), Player::new(make(plan.seed))];
     for arrival in &reference.arrivals {
@@ -138,7 +138,7 @@ fn arrival(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Vio
     same(Rule::Arrival, "with other identities", &player.completed, &expected)
 }
 
-/// From some instant on, no requests or other requests arrive: completions up to then are equal.
+/// Plays no requests, or other requests, from some instant on: completions up to then are equal.
 fn non_anticipation(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violation> {
     let cut = plan.cut.index(reference.arrivals.len());
     let instant = reference.arrivals[cut].at;

@@ -139,7 +139,7 @@ impl Design {
         ProfileError::whole(&self.file, problem)
     }
 
-    /// Whether the device can have this capacity.
+    /// Checks whether the device can have this capacity.
     pub(crate) fn check_capacity(&self, capacity_bytes: u64) -> Result<(), String> {
         let block = u64::from(self.info.logical_block_bytes);
         if capacity_bytes == 0 {
@@ -255,7 +255,7 @@ impl Blueprint {
         Blueprint { rotational: true, ..self }
     }
 
-    /// Whether a completed write may be lost until a flush.
+    /// Sets whether a completed write may be lost until a flush.
     pub(crate) fn with_volatile_cache(self, volatile_cache: bool) -> Self {
         Blueprint { volatile_cache, ..self }
     }
@@ -265,7 +265,7 @@ impl Blueprint {
         Blueprint { physical_block_bytes, ..self }
     }
 
-    /// The device is written in zones, in blocks of this size.
+    /// Makes the device one that is written in zones, in blocks of this size.
     pub(crate) fn with_zones(self, zones: ZoneLayout, logical_block_bytes: u64) -> Self {
         Blueprint { zones: Some(zones), logical_block_bytes, ..self }
     }
@@ -320,7 +320,7 @@ impl Blueprint {
         Blueprint { age_bound, ..self }
     }
 
-    /// The device is a flash drive: new ones are erased, and others go on from a state.
+    /// Makes the blueprint of a flash drive: new ones are erased, and others go on from a state.
     pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
         let drive: Arc<dyn FlashDrive> = Arc::new(drive);
         let (erased, measured) = (Arc::clone(&drive), Arc::clone(&drive));
@@ -353,7 +353,7 @@ impl Blueprint {
         }
     }
 
-    /// The device has the queue of a host's kernel in it.
+    /// Marks the device as one that contains the queue of a host's kernel.
     pub(crate) fn with_host_queue(self) -> Self {
         Blueprint { host_queue: true, ..self }
     }

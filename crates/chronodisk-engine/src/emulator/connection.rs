@@ -145,7 +145,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The client has a device: its deadline ends, and it keeps its place.
+    /// Ends the deadline of a client that has a device; the client keeps its place.
     fn settle(&mut self) -> io::Result<()> {
         self.place.hold();
         self.stream.lift_deadline()

@@ -96,7 +96,7 @@ const PIECE_MIN: Duration = Duration::from_micros(200);
 const PIECE_MAX: Duration = Duration::from_millis(2);
 
 impl Workshop {
-    /// A shop in which no call works longer than `call_limit` of processor time.
+    /// Makes a workshop in which no call works longer than `call_limit` of processor time.
     #[must_use]
     pub fn new(call_limit: Duration) -> Arc<Workshop> {
         let processors = thread::available_parallelism().map_or(1, usize::from);

@@ -138,7 +138,7 @@ impl There {
 }
 
 impl Place {
-    /// The client has greeted.
+    /// Notes the client's greeting.
     pub fn greeted(&self) {
         let _ = self.state.compare_exchange(NEW, GREETED, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -50,7 +50,7 @@ impl Linger {
         self.replied = Some(at);
     }
 
-    /// A request was received at `at`.
+    /// Notes a request that was received at `at`.
     pub fn received(&mut self, at: Nanos) {
         let Some(replied) = self.replied.take() else { return };
         self.turnaround.add(at.saturating_sub(replied));

@@ -25,7 +25,7 @@ impl RunningQuantile {
         RunningQuantile { ring: [0; WINDOW], count: 0, per_mille, value_ns: saturate(initial) }
     }
 
-    /// The half of the samples are below it.
+    /// Tracks the value with half of the samples below it.
     pub fn median(initial: Nanos) -> Self {
         RunningQuantile::new(500, initial)
     }

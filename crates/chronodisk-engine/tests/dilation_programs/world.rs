@@ -83,13 +83,13 @@ impl Serving {
 enum State {
     /// Needs a processor for this long.
     Runs(f64),
-    /// Waits for a request; since when.
+    /// Waits for a request, from an instant on.
     Waits(u64, f64),
-    /// Polls for a request; since when, interval of the ticks, next tick.
+    /// Polls for a request, from an instant on. The last two numbers are the interval of the ticks and the next tick.
     Polls(u64, f64, f64, f64),
-    /// Sleeps; until when, since when.
+    /// Sleeps until one instant, from another one on.
     Sleeps(f64, f64),
-    /// Waits for the end of a thread; since when.
+    /// Waits for the end of a thread, from an instant on.
     Joins(usize, f64),
     Ended,
 }

@@ -325,7 +325,7 @@ impl Worker {
         Some(Lingering { shared: self.shared.clone(), until })
     }
 
-    /// No request came within [`Lingering`]: the client may be waiting for this very CPU.
+    /// Leaves a busy CPU after a look in vain for a request: the client may be waiting for this very CPU.
     pub fn end_linger(&self) {
         self.shared.leave_busy_cpu();
     }

@@ -58,7 +58,7 @@ impl Tracker {
         }
     }
 
-    /// The kernel has seen something.
+    /// Takes an event of the kernel.
     pub fn record(&mut self, record: Record) {
         let at = Nanos::from_nanos(record.at_ns);
         match record.seen {
@@ -156,7 +156,7 @@ impl Tracker {
         self.dilations.first().into_iter().flat_map(Dilation::in_flight)
     }
 
-    /// The device was idle at this instant: all earlier requests have ended.
+    /// Notes that the device was idle at this instant: all earlier requests have ended.
     pub fn device_was_idle(&mut self, at: Nanos) {
         let mut ended: Vec<u64> = self.in_flight().filter(|&(_, issued)| issued < at).map(|(id, _)| id).collect();
         ended.sort_unstable();
@@ -210,7 +210,7 @@ impl Tracker {
         self.dilations.first().is_some_and(|dilation| dilation.quantum().is_some())
     }
 
-    /// The program has ended at this instant.
+    /// Ends the predictions at the instant of the program's end.
     pub fn finish(&mut self, at: Nanos) -> (Vec<Prediction>, Counts) {
         for dilation in &mut self.dilations {
             dilation.tick(at);

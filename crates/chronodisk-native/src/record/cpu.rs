@@ -16,7 +16,7 @@ pub struct CpuClock {
 const CPUCLOCK_SCHED: i32 = 2;
 
 impl CpuClock {
-    /// The task is one of several of its group from now on.
+    /// Notes that the task is one of several of its group from now on.
     pub fn of_several(&mut self, group: u32, task: u32) {
         if self.statistics.is_none() {
             self.statistics = File::open(format!("/proc/{group}/task/{task}/schedstat")).ok();

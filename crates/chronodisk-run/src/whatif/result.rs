@@ -373,7 +373,7 @@ impl WhatIf {
         });
     }
 
-    /// All runs are there.
+    /// Computes the figures once all runs are there.
     pub fn finish(&mut self) {
         self.load[1] = host_load();
         let median = |spread: &Option<Spread>| spread.as_ref().map(|spread| spread.median);
@@ -476,7 +476,7 @@ impl WhatIfResult {
         }
     }
 
-    /// All runs are there.
+    /// Computes the figures once all runs are there.
     fn finish(&mut self, undisturbed: &Undisturbed) {
         let correction = Correction::of(&self.runs, undisturbed);
         for spread in [&mut self.predicted_s, &mut self.by_request_s] {

@@ -89,7 +89,7 @@ impl Classifier for Btrfs {
 }
 
 impl Btrfs {
-    /// A range was written or cleared: perhaps the superblock is another one now.
+    /// Looks for another superblock after a range was written or cleared.
     fn superblock_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         let touched =
             [BEGINNING_BYTES, KIND.superblock_bytes].iter().any(|place| touches(self.start_bytes, place, range));

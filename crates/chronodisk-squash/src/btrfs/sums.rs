@@ -38,7 +38,7 @@ impl Sums {
         (group.known & 1 << at != 0).then(|| group.sums[at as usize])
     }
 
-    /// A block was dropped, and its checksum was this one.
+    /// Notes the checksum of a block that was dropped.
     pub(crate) fn set(&mut self, block: u64, sum: u32) {
         let group = self.groups.entry(block / GROUP_LEN).or_insert_with(|| Group {
             known: 0,

@@ -37,7 +37,7 @@ enum Occasion {
 }
 
 impl Classifier for Ext4 {
-    /// The file system is read at the next flush.
+    /// Nothing happens yet: the file system is read at the next flush.
     fn begin(&mut self, _blocks: &mut Blocks) -> Result<Standing, StoreError> {
         Ok(Standing::Same)
     }
@@ -145,7 +145,7 @@ impl Ext4 {
         (VolumeUnit(self.start_bytes.div_ceil(UNIT_BYTES)), VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES)))
     }
 
-    /// A range was written or cleared: perhaps the superblock is another one now.
+    /// Looks for another superblock after a range was written or cleared.
     fn superblock_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);

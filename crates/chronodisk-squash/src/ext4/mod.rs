@@ -394,7 +394,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// A transaction was committed: its blocks are metadata, and determine the use of others.
+    /// Handles a committed transaction: its blocks are metadata, and determine the use of others.
     fn commit(&mut self, transaction: &Transaction, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
         let len = self.superblock.block_bytes as usize;
         let blocks_count = self.superblock.blocks_count;
@@ -509,7 +509,7 @@ impl Ext4 {
         Ok(self.is_clean() && next.is_ok_and(|next| !next.is_clean()))
     }
 
-    /// A range was discarded: its known use is void.
+    /// Forgets the known use of a discarded range.
     pub(crate) fn discarded(&mut self, range: VolumeBytes) {
         let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         if let Some(journal) = &mut self.journal {

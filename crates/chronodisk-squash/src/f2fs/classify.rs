@@ -115,7 +115,7 @@ impl Classifier for F2fs {
 }
 
 impl F2fs {
-    /// A range was written or cleared: perhaps the superblock is another one now.
+    /// Looks for another superblock after a range was written or cleared.
     fn superblock_touched(&self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);

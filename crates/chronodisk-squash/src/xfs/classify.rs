@@ -102,7 +102,7 @@ impl Xfs {
         VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES))
     }
 
-    /// A range was written or cleared: perhaps the superblock is another one now.
+    /// Looks for another superblock after a range was written or cleared.
     fn superblock_touched(&self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);

@@ -227,7 +227,7 @@ impl Xfs {
         Ok((changed_inodes, changed))
     }
 
-    /// A transaction is committed, and changed these.
+    /// Handles the changes of a committed transaction.
     fn committed(
         &self,
         names: &mut Names,

@@ -216,7 +216,7 @@ impl Log {
         from < to
     }
 
-    /// The log was cleared.
+    /// Forgets the log, which was cleared.
     pub(super) fn forget(&mut self) {
         self.lose();
         self.head = None;

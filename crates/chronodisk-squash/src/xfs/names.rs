@@ -107,7 +107,7 @@ impl Names {
         }
     }
 
-    /// From now on, inodes and directories count once they are written to their places.
+    /// Gives the log up: from now on, inodes and directories count once they are written to their places.
     pub(super) fn lose_log(&mut self) {
         self.committed.clear();
         self.unwanted.clear();
@@ -122,7 +122,7 @@ impl Names {
         }
     }
 
-    /// Unknown contents were written.
+    /// Makes contents wait that were written without a known owner.
     fn wait(&mut self, from: u64, to: u64) {
         self.claimed.remove(from, to);
         self.late.remove(from, to);
@@ -130,7 +130,7 @@ impl Names {
         self.undecided.set(from, to, ());
     }
 
-    /// Blocks are no longer contents of a file.
+    /// Forgets blocks that are no longer contents of a file.
     fn forget(&mut self, from: u64, to: u64) {
         self.decided(from, to);
         self.kept.remove(from, to);
@@ -319,7 +319,7 @@ impl Xfs {
         }
     }
 
-    /// A range was given back, or zeroed.
+    /// Handles a range that was given back, or zeroed.
     pub(super) fn names_cleared(&mut self, range: VolumeBytes, discard: bool) {
         let VolumeBytes { offset_bytes, len_bytes } = range;
         let Some(names) = &mut self.names else { return };
@@ -401,7 +401,7 @@ impl Xfs {
         done
     }
 
-    /// A block of metadata is another one now.
+    /// Handles a changed block of metadata.
     fn block_changed(
         &self,
         names: &mut Names,
@@ -454,7 +454,7 @@ impl Xfs {
         own.into_iter().for_each(|(from, to)| names.made_up.remove(from, to));
     }
 
-    /// A directory has other entries than before.
+    /// Handles a change of a directory's entries.
     pub(super) fn entries_changed(
         &self,
         names: &mut Names,
@@ -492,7 +492,7 @@ impl Xfs {
         Ok(())
     }
 
-    /// A file has these blocks; they are squashed only if `may_squash`.
+    /// Decides about the blocks of a file; they are squashed only if `may_squash`.
     pub(super) fn decide(
         &self,
         names: &mut Names,

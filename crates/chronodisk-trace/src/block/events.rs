@@ -78,7 +78,7 @@ impl Events {
         self.pending.drain(..).flatten().for_each(&mut found);
     }
 
-    /// A request was queued, and does not begin so.
+    /// Counts a queued request. This event does not begin a request.
     pub(super) fn queued(&mut self, device: u16) {
         *self.queued.entry(device).or_default() += 1;
     }

@@ -480,7 +480,7 @@ impl<'a> Planner<'a> {
         self.push(life, record, Nanos::ZERO, Nanos::ZERO, Vec::new(), action);
     }
 
-    /// The record's call is left out; the CPU time remains.
+    /// Leaves the record's call out; the CPU time remains.
     fn leave_out(&mut self, index: usize) {
         let record = &self.records[index];
         let waits = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Wait);

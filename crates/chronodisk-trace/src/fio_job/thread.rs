@@ -185,7 +185,7 @@ impl FioThread {
         self.depth
     }
 
-    /// For how long after its beginning its requests are not measured.
+    /// Time after its beginning in which its requests are not measured.
     #[must_use]
     pub fn ramp(&self) -> Nanos {
         self.ramp

@@ -134,7 +134,7 @@ impl Array {
         }
     }
 
-    /// A read of an array with parity: data of failed members are computed from the rest of their rows.
+    /// Begins a read of an array with parity: data of failed members are computed from the rest of their rows.
     fn read_rows(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
         let layout = Arc::clone(&self.layout);
         let failed = self.failed(context.now());

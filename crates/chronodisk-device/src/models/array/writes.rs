@@ -86,7 +86,7 @@ impl Writes {
         begins.then_some(number)
     }
 
-    /// A write is done: writes that waited only for it become ready.
+    /// Ends a write: writes that waited only for it become ready.
     pub(crate) fn finish(&mut self, number: u32) {
         let done = self.slab.take(number);
         let index = self.placed.iter().position(|&placed| placed == number).expect("only what has a place is done");

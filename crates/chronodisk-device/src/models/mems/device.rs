@@ -44,7 +44,7 @@ pub(super) enum IdleSweep {
         /// The time to turn round at an end.
         turn: Femtos,
     },
-    /// The sled crosses the whole travel in `period`: the reference simulator's formula, see the module.
+    /// The sled crosses the whole travel in `period`. The module has the reference simulator's formula for it.
     Scattered {
         /// Duration of crossing the travel, in femtoseconds times [`PERIOD_SCALE`].
         period: u128,
@@ -222,7 +222,7 @@ impl Mems {
         }
     }
 
-    /// The command overhead of the first arriving request is over.
+    /// Ends the command overhead of the first arriving request.
     fn commanded(&mut self, at: Femtos) {
         let Some((_, number)) = self.arriving.pop_front() else { return };
         let job = self.jobs.slots[number as usize];
@@ -316,7 +316,7 @@ impl Mems {
         sled.state = State::Accessing { until: at + parts.servo + parts.row, blocks };
     }
 
-    /// A row's pass is over.
+    /// Ends the pass over a row.
     fn accessed(&mut self, index: usize, at: Femtos, blocks: u32) {
         let sled = &mut self.sleds[index];
         let Some(number) = sled.active else { return };
@@ -366,7 +366,7 @@ impl Mems {
         self.bus.user = Some(Transfer { job: number, begun: at, until, to });
     }
 
-    /// The bus's transfer is over.
+    /// Ends the bus's transfer.
     fn transferred(&mut self, at: Femtos) {
         let Some(Transfer { job: number, to, .. }) = self.bus.user.take() else { return };
         let job = &mut self.jobs.slots[number as usize];
@@ -385,7 +385,7 @@ impl Mems {
         }
     }
 
-    /// The request is over at `at`.
+    /// Ends the request at `at`.
     fn finish(&mut self, number: u32, at: Femtos) {
         let job = self.jobs.take(number);
         self.tell(job.id, job.arrival, at, Status::Ok);

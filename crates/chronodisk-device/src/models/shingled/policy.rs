@@ -179,7 +179,7 @@ impl Shingled {
         }
     }
 
-    /// A part of a host's request is done; the last one completes it.
+    /// Ends a part of a host's request; the last one completes it.
     fn part_done(&mut self, number: u32, status: Status, context: &mut Context<'_>) {
         let host = self.hosts.get_mut(number);
         host.parts -= 1;

@@ -57,7 +57,7 @@ impl Ring {
         (&mut self.done[(place / bits) as usize], 1 << (place % bits))
     }
 
-    /// A unit is done with: how many places that frees.
+    /// Ends the use of a unit. Returns the number of places that become free.
     fn retire(&mut self, order: u64) -> u32 {
         let (word, bit) = self.word(order);
         *word |= bit;

@@ -163,7 +163,7 @@ impl Ssd {
         self.collect(die);
     }
 
-    /// A superpage of the collector is in flash.
+    /// Handles the end of a program of the collector's superpage.
     pub(super) fn moved_superpage_done(&mut self, die: DieIndex, superpage: Superpage) {
         let geometry = self.parameters.geometry();
         let first = geometry.first_slot(superpage.superblock) + superpage.index * geometry.units_per_superpage();
@@ -208,7 +208,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// The victim is erased.
+    /// Handles the end of the victim's erase.
     pub(super) fn erase_done(&mut self, die: DieIndex) {
         self.ftl.erased(die);
         self.collectors[die as usize].stage = Stage::None;

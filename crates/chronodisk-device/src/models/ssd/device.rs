@@ -170,7 +170,7 @@ impl Ssd {
         self.events.push(understood, Event::Decoded(number));
     }
 
-    /// A command is understood.
+    /// Handles the end of a command's decoding.
     fn decoded(&mut self, number: u32) {
         match self.commands[number].request.op {
             Op::Read => self.look_up(number, false),
@@ -194,7 +194,7 @@ impl Ssd {
         self.events.push(seen, Event::Completed(number));
     }
 
-    /// A command leaves the drive, and the queues may have one for its place.
+    /// Completes a command, which leaves the drive. The queues may have another one for its place.
     fn complete(&mut self, number: u32, completed: &mut Vec<Completion>) {
         let command = self.commands.remove(number);
         self.statistics.complete(&command.request, self.now - command.arrived);
@@ -222,7 +222,7 @@ impl Ssd {
         }
     }
 
-    /// The flash has finished a transaction.
+    /// Handles the end of a transaction of the flash.
     fn flash_done(&mut self, done: Done<Owner>) {
         match done.owner {
             Owner::Read(command) => self.read_done(command, &done),

@@ -97,7 +97,7 @@ impl Ssd {
         self.commands[number].pending += 1;
     }
 
-    /// A part of the table is in the controller at `at`.
+    /// Handles a part of the table that is in the controller at `at`.
     pub(super) fn mapping_done(&mut self, place: u32, at: Nanos) {
         let reading = self.mapping_reads.reads.remove(place);
         self.mapping_reads.active.retain(|&other| other != place);

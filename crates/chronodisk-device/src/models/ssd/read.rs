@@ -215,7 +215,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// Data of a read have left the flash.
+    /// Handles data of a read that have left the flash.
     pub(super) fn read_done(&mut self, number: u32, done: &Done<Owner>) {
         self.send(number, done.at, done.bytes, Source::Flash);
         if done.last {
@@ -223,7 +223,7 @@ impl Ssd {
         }
     }
 
-    /// Data of a read are in the controller at `ready` and go to the host.
+    /// Sends data of a read to the host, which are in the controller at `ready`.
     pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32, source: Source) {
         let units = bytes.div_ceil(self.parameters.geometry().unit_bytes);
         let (ready, last_ready) = match source {

@@ -148,7 +148,7 @@ impl Ssd {
         Ahead::Coming
     }
 
-    /// A chunk being read ahead is requested: its waiting transactions get the request's priority.
+    /// Gives the waiting transactions of a chunk being read ahead the priority of the request for it.
     fn hurry(&mut self, chunk: u32, owner: Owner) {
         let units = chunk * self.units_per_chunk()..(chunk + 1) * self.units_per_chunk();
         let mut last = None;
@@ -212,7 +212,7 @@ impl Ssd {
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
-    /// A part of a chunk has left the flash. Once the whole chunk has, its waiting commands continue.
+    /// Handles a part of a chunk that has left the flash. Once the whole chunk has, its waiting commands continue.
     pub(super) fn ahead_done(&mut self, stream: u32, place: u32, done: &Done<Owner>) {
         let chunk = &mut self.read_ahead.chunks[place as usize];
         chunk.there = chunk.there.max(done.at);

@@ -35,7 +35,7 @@ impl OpenSuperpage {
 const MOST_ADMITTED: u32 = 32;
 
 impl Ssd {
-    /// A write with known mapping: its partially covered units must be read first.
+    /// Begins a write with known mapping: its partially covered units must be read first.
     pub(super) fn write(&mut self, number: u32) {
         let request = self.commands[number].request;
         let (whole, whole_end) = self.whole_units_of(&request);
@@ -364,7 +364,7 @@ impl Ssd {
         Nanos::from_nanos(vary(time, amplitude, mix(!self.seed ^ number)).max(1))
     }
 
-    /// A superpage is in flash.
+    /// Handles the end of a superpage's program.
     pub(super) fn program_done(&mut self, number: u32) {
         let Program { superpage, die, stream, first } = self.programs.remove(number);
         self.ftl.programmed(superpage);
@@ -402,7 +402,7 @@ impl Ssd {
         }
     }
 
-    /// A write of zeros to whole units is a discard. Other zeros are written, but need not cross the link.
+    /// Begins a write of zeros. Whole units are discarded. Other zeros are written, but need not cross the link.
     pub(super) fn write_zeroes(&mut self, number: u32) {
         let request = self.commands[number].request;
         if self.units_of(&request) == self.whole_units_of(&request) {

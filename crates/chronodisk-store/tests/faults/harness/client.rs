@@ -52,7 +52,7 @@ impl Client {
         (value, bytes)
     }
 
-    /// A write, zeroing or discard has ended.
+    /// Notes the end of a write, zeroing or discard.
     pub fn changed(&mut self, sector: u64, count: u64, value: Value, result: &Result<(), StoreError>) {
         let write_through = self.durability.write_through;
         for sector in &mut self.sectors[sector as usize..(sector + count) as usize] {
@@ -75,7 +75,7 @@ impl Client {
         self.note_failed_sync(result);
     }
 
-    /// A flush or an orderly end has ended.
+    /// Notes the end of a flush or of an orderly end.
     pub fn flushed(&mut self, result: &Result<(), StoreError>) {
         if result.is_ok() {
             for sector in self.sectors.iter_mut().filter(|sector| !sector.lost) {

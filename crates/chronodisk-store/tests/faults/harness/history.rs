@@ -382,7 +382,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// A life has ended: the host works again, and the device is opened and compared.
+    /// Restarts and repairs the host after the end of a life. The device is opened and compared.
     fn after(&mut self, end: End) -> Checked {
         let power_cut = end == End::PowerCut;
         let lost = match self.space_faults && matches!(end, End::Close | End::Drop) {

@@ -103,7 +103,7 @@ impl Call<'_> {
         one(made(number::FCHMODAT, [directory, path, self.argument(2)], self.outcome()))
     }
 
-    /// Binding a socket to a path creates a file; an existing file is looked up.
+    /// Translates a bind to a path, which creates a file; an existing file is looked up.
     pub(super) fn bind(&self) -> Translated {
         let Some([directory, path]) = self.path(1) else { return Translated::Nothing };
         match self.result {

@@ -37,7 +37,7 @@ impl Data {
         self.peak_bytes
     }
 
-    /// A file was opened.
+    /// Notes that a file was opened.
     pub fn opened(&mut self, record: &CallRecord, known: &Signature, path: &[u8], description: Option<u64>) {
         let Effect::Open(flags) = known.effect else { return };
         let flags = flags.map_or(0, |at| record.arguments[at]);

@@ -249,7 +249,7 @@ impl Reader {
         self.returned(task, waiting, Some(now), shift)
     }
 
-    /// A complete call; `resumed` is the instant of a separate line.
+    /// Takes a complete call; `resumed` is the instant of its second line, if it has two.
     fn returned(
         &mut self,
         task: u32,

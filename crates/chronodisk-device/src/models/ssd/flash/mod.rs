@@ -273,7 +273,7 @@ impl<O: Copy> Flash<O> {
         self.buses.iter().map(|bus| bus.busy().as_nanos()).sum()
     }
 
-    /// Whether the collector's work on a die goes before the host's.
+    /// Sets whether the collector's work on a die goes before the host's.
     pub(crate) fn set_urgent(&mut self, die: DieIndex, urgent: bool) {
         self.dies[die as usize].urgent = urgent;
     }
@@ -439,7 +439,7 @@ impl<O: Copy> Flash<O> {
         }
     }
 
-    /// A transaction has waited for its die.
+    /// Counts a transaction's wait for its die.
     fn count_wait(&mut self, now: Nanos, number: u32) {
         let entry = &self.pool[number as usize];
         if 1 << entry.transaction.class as u32 & AWAITED_READS != 0 {

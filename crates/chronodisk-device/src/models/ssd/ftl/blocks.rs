@@ -158,7 +158,7 @@ impl Blocks {
         self.pools
     }
 
-    /// The erase counts of all superblocks are known: the free ones are put into classes from the least on.
+    /// Puts the free superblocks into classes from the least on, once the erase counts of all are known.
     pub(super) fn begin_wear_at_least(&mut self) {
         for pool in 0..self.pools.count() {
             let erases = |superblock| self.get(superblock, Field::Erases);
@@ -239,7 +239,7 @@ impl Blocks {
         unreachable!("a pool with free superblocks has one in some class")
     }
 
-    /// A superblock is free again.
+    /// Adds a superblock to the free ones.
     pub(super) fn put_free(&mut self, pool: Pool, superblock: SuperblockIndex, by_wear: bool) {
         let erases = self.get(superblock, Field::Erases);
         let wear = &mut self.wear[pool as usize];
@@ -253,7 +253,7 @@ impl Blocks {
         self.set_use(superblock, BlockUse::Free);
     }
 
-    /// A superblock is written.
+    /// Closes a superblock that is written.
     pub(super) fn close(&mut self, pool: Pool, superblock: SuperblockIndex) {
         let wear = &mut self.wear[pool as usize];
         wear.closings = wear.closings.wrapping_add(1);

@@ -114,7 +114,7 @@ impl LogBlocks {
         self.others[die as usize].len() as u32
     }
 
-    /// Called after a superblock was erased.
+    /// Notes the erase of a superblock.
     pub(super) fn erased(&mut self, die: DieIndex, superblock: SuperblockIndex) {
         self.in_order.set(superblock, 0);
         if let Some(logical) = self.home.get(superblock).checked_sub(1) {
@@ -145,7 +145,7 @@ impl Merge {
         Merge { logical, passed: units, into: Some(log) }
     }
 
-    /// Called after a unit was written to a superblock.
+    /// Notes that a unit was written to a superblock.
     pub(super) fn wrote(&mut self, superblock: SuperblockIndex) {
         self.into = Some(superblock);
     }

@@ -125,7 +125,7 @@ impl MappingCache {
         ])
     }
 
-    /// A unit's mapping was changed by the controller itself.
+    /// Notes that the controller itself changed a unit's mapping.
     pub(super) fn changed_if_cached(&mut self, unit: Unit) {
         let entry = if unit < self.first_translation_unit { self.find(unit) } else { 0 };
         if entry != 0 {

@@ -115,7 +115,7 @@ impl Victims {
         }
     }
 
-    /// A candidate has one valid unit less.
+    /// Notes that a candidate has one valid unit less.
     #[inline]
     pub(super) fn invalidated(&mut self, blocks: &mut Blocks, die: DieIndex, superblock: SuperblockIndex) {
         let valid = blocks.get(superblock, Field::Valid);
