@@ -57,8 +57,8 @@ impl FlatTable {
             .saturating_add(size_of::<Memory>() as u64)
     }
 
-    /// Like [`new`](Self::new), for a table that is about to be filled in random order: in large pages if the system has
-    /// some, so that an access needs one look-up of the address instead of several.
+    /// Like [`new`](Self::new), for a table that is about to be filled in random order. It is in large pages if the
+    /// system has some, so that an access needs one look-up of the address instead of several.
     pub(crate) fn new_in_large_pages(len: u64) -> Self {
         let bytes = len as usize * WORD_BYTES;
         let Ok(memory) = MmapMut::map_anon(bytes.max(1)) else { return FlatTable::new(len) };

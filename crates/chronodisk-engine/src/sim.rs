@@ -192,7 +192,7 @@ pub fn open_loop(
     Ok(records)
 }
 
-/// Like [`open_loop`], but with a model that may be remote, and passes each record on as [`closed_loop_streaming`] does.
+/// Like [`open_loop`], but with a model that may be remote. It passes each record on as [`closed_loop_streaming`] does.
 /// At most `outstanding_max` requests may be outstanding, which bounds the memory.
 ///
 /// # Errors

@@ -177,10 +177,10 @@ struct Row {
     told: bool,
 }
 
-/// A row depends on a constant if a change of the constant by a fifth changes the row's mean by this much (as a
-/// logarithm): by a quarter of the change or more ...
+/// A row depends on a constant if a change of the constant by a fifth changes the logarithm of the row's mean by this
+/// much: by a quarter of the change or more.
 const DEPENDS: f64 = 0.05;
-/// ... and a row determines a constant if its mean changes by this much.
+/// A row determines a constant if the same change of the constant changes the logarithm of its mean by this much.
 const TELLS: f64 = 0.01;
 
 /// Whether each point depends only on constants that a fitted point of its drive determines; prints the others. The

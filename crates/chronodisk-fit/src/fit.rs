@@ -39,13 +39,13 @@ const ROBUST_SCALE: f64 = 0.1;
 /// point, the smallest move wins.
 const PULL_WEIGHT: f64 = 0.01;
 
-/// The search simulates one n-th of the final number of requests first, and refines with all of them ...
+/// The search simulates one n-th of the final number of requests first, and refines with all of them.
 const COARSE: u64 = 4;
 
-/// ... but with no fewer than these, on which a 99th percentile can rest.
+/// Least number of requests in the first part of the search, on which a 99th percentile can rest.
 const COARSE_REQUESTS_LEAST: u64 = 2_500;
 
-/// ... for this share of the simulated devices.
+/// Share of the simulated devices that the search refines with all requests.
 const REFINING: f64 = 0.25;
 
 /// A fitting problem: a profile, points and conditions.

@@ -79,11 +79,11 @@ const LAST_STEP: f64 = 0.002;
 const DAMPINGS: [f64; 4] = [0.01, 0.3, 3.0, 100.0];
 /// Less than this share of the cost is no progress.
 const PROGRESS: f64 = 0.002;
-/// After a gain of this share of the cost, the differences are corrected instead of computed again ...
+/// After a gain of this share of the cost, the differences are corrected instead of computed again.
 const CORRECTED_AFTER: f64 = 0.1;
-/// ... but at most this number of times in a row.
+/// Most corrections of the differences in a row.
 const MOST_CORRECTIONS: u32 = 4;
-/// Less than this is exact.
+/// A smaller error counts as none.
 const NOTHING: f64 = 1e-12;
 /// Number of values at which each coordinate is tried alone.
 const SCANNED: usize = 7;

@@ -130,8 +130,8 @@ impl Template {
         self.with_values(values).to_string()
     }
 
-    /// Like [`text`](Self::text), with a note at the top, each value's data and former value after it, and the errors of
-    /// left-out points at the end. Notes of an earlier fit are removed.
+    /// Like [`text`](Self::text), with a note at the top, each value's data and former value after it, and the errors
+    /// of left-out points at the end. Notes of an earlier fit are removed.
     ///
     /// # Panics
     /// Unless there is a value for each constant.

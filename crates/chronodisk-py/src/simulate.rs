@@ -39,7 +39,7 @@ pub(crate) fn workloads() -> Vec<(&'static str, &'static str)> {
     Workload::ALL.iter().map(|workload| (workload.name(), workload.description())).collect()
 }
 
-/// The device, beside its model.
+/// Arguments about the device besides its profile.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct DeviceArguments {

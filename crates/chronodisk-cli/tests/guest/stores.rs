@@ -117,7 +117,7 @@ fn a_run_that_never_began_leaves_no_store() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` where this process may mount none, with a word about it.
+    /// Mounts the file system. Where this process may not mount one, prints that and returns `None`.
     fn new(path: PathBuf, size: &str) -> Option<Self> {
         std::fs::create_dir(&path).unwrap();
         let mount = Command::new("mount")

@@ -135,7 +135,7 @@ fn what_one_device_can_not_have_a_row_of_them_has() {
     let three = disk.reaching(250_000_000_000).unwrap();
     assert_eq!((three.kind(), three.name(), three.capacity_bytes()), ("array", "first-disk", 300_000_000_000));
     let large = disk.reaching(100 << 40).unwrap();
-    // 1,100 of them are 18 rows of 62.
+    // The array would have 1,100 disks; rows of 62 make it 18 rows.
     assert_eq!(large.capacity_bytes(), 18 * 62 * 100_000_000_000);
     assert_eq!(Profile::parse(large.text(), "kept").unwrap().capacity_bytes(), large.capacity_bytes());
     let build =

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(found(&mappings, 0, 0x10fff), Some((one, 0xfff)));
         assert_eq!(found(&mappings, 0, 0x11000), None);
         assert_eq!(found(&mappings, 0, 0x12008), Some((one, 0x2008)));
-        // Another one takes its place.
+        // A mapping at the address of an earlier one replaces it.
         assert_eq!(mappings.map(0, &call("mmap", [0, 0x9000, 1, 0x22], 0x10000), false), None);
         assert_eq!(found(&mappings, 0, 0x12008), None);
         assert_eq!(mappings.gone(), [one]);
