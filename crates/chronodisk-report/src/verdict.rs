@@ -30,7 +30,7 @@ pub struct Verdict {
     pub device_busy: f64,
     /// Share of the run in which the guest's processor was busy, 0 to 1; `None` where that is not known.
     pub processor_busy: Option<f64>,
-    /// How many times as many such requests the device could serve in the same time, if the processor limits.
+    /// Factor by which the device could serve more such requests in the same time, if the processor limits the run.
     pub device_headroom: Option<f64>,
     /// CPU time of the guest's kernel, if it counts by its cost.
     pub kernel_cpu: Option<KernelCpu>,

@@ -141,13 +141,13 @@ fn programs_are_replayed_on_btrfs() {
     short_form("btrfs");
 }
 
-/// The launcher's memory has the command's path, and the program's own constants those of its calls.
+/// The path of the command is in the launcher's memory, and the paths of its calls are constants of the program.
 #[test]
 fn a_command_is_recorded_without_a_shell() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let calls = compiled(&chronodisk, "calls");
     record_and_replay(&chronodisk, "calls", "ext4", &[&calls, "/mnt"]);
-    // It has nothing to do with the device.
+    // This program makes no call on the device.
     record_and_replay(&chronodisk, "true", "ext4", &["/usr/bin/true"]);
 }
 

@@ -41,7 +41,7 @@ struct Ring {
     done: Vec<u64>,
     /// Places, a power of two and at least as many as the buffer has.
     places: u64,
-    /// The first order that is not done with.
+    /// The first order whose unit is not released.
     first: u64,
 }
 

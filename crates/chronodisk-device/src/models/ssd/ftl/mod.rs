@@ -90,9 +90,9 @@ pub(crate) enum Stream {
     Mapping,
     /// Data that don't change, moved to superblocks with many erases.
     Levelling,
-    /// The host's data, where cells have one bit.
+    /// The host's data in the cache, whose cells have one bit.
     Cache,
-    /// Data that the collector moves from there.
+    /// Data that the collector moves out of the cache.
     Emptying,
 }
 
