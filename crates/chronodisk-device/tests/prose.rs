@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Phrases in lower case, anywhere in a comment, each with its replacement.
+/// Phrases in lower case, anywhere in a comment or in the sentence of a page, each with its replacement.
 const BANNED: [(&str, &str); 24] = [
     ("what is ", "a noun: \"the queued requests\", not \"what is queued\""),
     ("what was ", "a noun: \"the error\", not \"what was wrong\""),
@@ -36,7 +36,7 @@ const BANNED: [(&str, &str); 24] = [
     ("nobody", "\"no client\", \"no caller\", or the passive voice"),
 ];
 
-/// Beginnings of a comment, each with its replacement.
+/// Beginnings of a comment or of a sentence, each with its replacement.
 const BANNED_BEGINNINGS: [(&str, &str); 7] = [
     ("What ", "the noun: \"The problem.\", not \"What is wrong.\""),
     ("Who ", "the role: \"The owner\", \"Its issuer\""),
@@ -80,6 +80,24 @@ fn sentences_of_pages_are_short() {
         "sentences of more than {MOST_WORDS} words; write one fact a sentence:\n{}",
         complaints.join("\n")
     );
+}
+
+#[test]
+fn pages_use_nouns() {
+    let mut complaints = Vec::new();
+    for page in pages() {
+        for (line, words) in sentences(&fs::read_to_string(&page).unwrap()) {
+            let sentence = format!("{} ", words.join(" "));
+            let lower = sentence.to_lowercase();
+            let anywhere = BANNED.iter().filter(|(phrase, _)| lower.contains(phrase));
+            let begins = BANNED_BEGINNINGS.iter().filter(|(phrase, _)| sentence.starts_with(phrase));
+            if let Some((phrase, instead)) = anywhere.chain(begins).next() {
+                let place = format!("{}:{line}", page.display());
+                complaints.push(format!("{place}: \"{}\"; write {instead}: {sentence}", phrase.trim()));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{} hits:\n{}", complaints.len(), complaints.join("\n"));
 }
 
 #[test]
