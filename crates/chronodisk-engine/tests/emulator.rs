@@ -274,7 +274,7 @@ fn what_breaks_the_rules_ends_the_session_with_the_reason() {
         ("18 years", vec![submit(0, u64::MAX)]),
         ("but the model is at", vec![submit(0, 50), submit(1, 40)]),
         ("was not asked for", vec![submit(0, 0), submit(1, 1_000_000)]),
-        ("it asks for what comes after", vec![Command::Next { taken: at(5), safe_until: at(4) }]),
+        ("it asks for the events after", vec![Command::Next { taken: at(5), safe_until: at(4) }]),
     ];
     for (reason, commands) in cases {
         let mut bare = Bare::new();

@@ -127,7 +127,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
 
     let generic_code = generic_code::held_since(&crypto_users);
     end_all_processes(if was_asked_for { LOOKS_IN_HASTE } else { LOOKS_AFTER_TERM });
-    mounts.take_away_newer().at(Stage::Unmount, || "what the command has mounted".into())?;
+    mounts.take_away_newer().at(Stage::Unmount, || "the command's mounts".into())?;
     unmount_file_system(&spec)?;
     remove_folders(&folders_made);
     mark(serial, Stage::Unmount);

@@ -78,13 +78,13 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
     page.set_tsc_hertz(clock.tsc_hertz);
     let file_system = backend.file_system;
     let feed = options.replay.as_ref().map(|replay| replay::write_feed(&replay.plan, replay.think)).transpose();
-    let feed = feed.doing("writing what is to be replayed")?;
+    let feed = feed.doing("writing the calls to be replayed")?;
     let feed_again = feed.as_ref().map(|feed| feed.as_fd().try_clone_to_owned()).transpose();
     let inherited = Inheritance {
         page: page_fd()?,
         exchange: exchange_guest.into(),
         vhost: vhost_guest,
-        feed: feed_again.doing("sharing what is to be replayed")?,
+        feed: feed_again.doing("sharing the calls to be replayed")?,
         recording: options.recording.as_ref().map(Recording::share).transpose().doing("sharing the recording")?,
     };
     let guest = Guest::start(options, cpu, &kernel, inherited)?;

@@ -274,7 +274,7 @@ fn open_own(path: &Path, label: &str) -> Result<File, NativeError> {
     let file = open_to_ask(path)?;
     match state(&file) {
         Ok(info) if info.label() == label.as_bytes() => Ok(file),
-        _ => Err(NativeError::Attacher(format!("{} was detached by somebody else", path.display()))),
+        _ => Err(NativeError::Attacher(format!("{} was detached by another process", path.display()))),
     }
 }
 

@@ -134,7 +134,7 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     }
     let mut facts = facts_table();
     if let Some(native) = &rep.native {
-        let late = format!("{}, of which requests were late for {} at most", rep.run_time_ns, native.late_ns);
+        let late = format!("{}; requests were late for at most {}", rep.run_time_ns, native.late_ns);
         facts.row(["run time", &late]);
         facts.row(["block device", &native.line()]);
     }

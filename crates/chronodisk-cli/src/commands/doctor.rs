@@ -225,7 +225,7 @@ const GUEST_MAX: Duration = Duration::from_secs(60);
 fn guest() -> Check {
     const NAME: &str = "guest";
     let broken = |what: String| {
-        let remedy = "chronodisk run --device null -- true, and report what it says";
+        let remedy = "chronodisk run --device null -- true, and report its message";
         fine(NAME, RUN, what).lacks(State::Missing, remedy)
     };
     let folder = Folder(std::env::temp_dir().join(format!("chronodisk-doctor-{}", std::process::id())));
@@ -277,7 +277,7 @@ impl Drop for Folder {
 }
 
 fn no_guest() -> Check {
-    fine("guest", RUN, "not tried").lacks(State::Missing, "do what the lines above say")
+    fine("guest", RUN, "not tried").lacks(State::Missing, "follow the lines above")
 }
 
 fn exact() -> Check {

@@ -150,7 +150,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     })?;
     if !local && !arguments.insecure && arguments.token.is_none() && !arguments.tls_verify_peer {
         return Err(Failure::usage(format!(
-            "--listen {} is not on the loopback interface, and whoever reaches it would be served",
+            "--listen {} is not on the loopback interface, and any client that reaches it would be served",
             arguments.listen
         ))
         .help(
@@ -192,7 +192,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 fn devices(arguments: &Arguments) -> Result<Devices, Failure> {
     let store = store(arguments)?;
     if arguments.ram_budget.is_some() && matches!(store, StorePlace::File { overflow: false, .. }) {
-        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file has no limit"));
     }
     let memory_bytes = host_memory_bytes();
     let profiles = arguments.device.iter().map(|name| device::find(name)).collect::<Result<_, _>>()?;

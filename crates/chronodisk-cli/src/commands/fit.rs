@@ -300,7 +300,7 @@ fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(
     }
     let score = |index: &usize| structures[*index].score.unwrap_or(f64::INFINITY);
     let chosen = (0..problems.len()).min_by(|a, b| score(a).total_cmp(&score(b))).unwrap_or(0);
-    output::note(format_args!("the smallest errors on what was left out has {}", problems[chosen].profile_file));
+    output::note(format_args!("{} has the smallest errors on the left-out points", problems[chosen].profile_file));
     let mut fitted = problems[chosen].fit(&method).map_err(failure)?;
     fitted.fit.cross_validation = structures[chosen].errors.clone();
     fitted.fit.structures = structures;

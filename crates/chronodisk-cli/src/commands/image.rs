@@ -121,7 +121,7 @@ fn repair(arguments: &RepairArguments) -> Outcome {
         with_progress("blocks read", |progress| chronodisk_squash::repair(&host(), &arguments.image, progress))?;
     show(&arguments.image, &found, arguments.json)?;
     if !found.is_sound() || found.unchecked.is_some() {
-        output::note("the image was repaired; what is listed as damaged or missing is lost");
+        output::note("the image was repaired; the blocks listed as damaged or missing are lost");
     }
     Ok(status::FINE)
 }

@@ -78,7 +78,7 @@ fn part(text: &str) -> Result<Part, String> {
     let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
     numbers
         .and_then(|(part, of)| Part::new(part, of))
-        .ok_or_else(|| "expected two numbers, such as 3/100, of which the first is from 1 to the second".to_owned())
+        .ok_or_else(|| "expected two numbers, such as 3/100, the first from 1 to the second".to_owned())
 }
 
 /// Runs the missing cells, and writes the results; `root` is the whole command line.

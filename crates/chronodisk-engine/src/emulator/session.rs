@@ -230,7 +230,7 @@ impl Session {
     fn execute(&mut self, command: Command, call: &mut Call<'_>) -> Result<Answer, Refused> {
         match command {
             Command::Hello { .. } => Err(Refused::Session("a second greeting".into())),
-            Command::Prove { .. } => Err(Refused::Session("a proof that nobody asked for".into())),
+            Command::Prove { .. } => Err(Refused::Session("a proof without a request for it".into())),
             Command::Reset(reset) => self.reset(&reset, call),
             Command::End => Err(Refused::Ended),
             Command::Read { offset_bytes, len_bytes } => {
@@ -431,7 +431,7 @@ impl Device {
         if taken > safe_until || taken < self.paced.committed().now() {
             let now = self.paced.committed().now();
             return Err(Refused::Session(format!(
-                "it asks for what comes after {taken} and is safe until {safe_until}, while the model is at {now}"
+                "it asks for the events after {taken} and is safe until {safe_until}, while the model is at {now}"
             )));
         }
         Ok(Answer::Next(self.paced.next(taken, safe_until, call)?))

@@ -120,7 +120,7 @@ pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     let from = TcpStream::connect(listener.local_addr()?)?;
     let (to, peer) = listener.accept()?;
     if peer != from.local_addr()? {
-        return Err(io::Error::other("somebody else came"));
+        return Err(io::Error::other("another process came"));
     }
     Ok((from, to))
 }

@@ -159,8 +159,7 @@ fn read(reader: &mut Reader<'_>, around: Surroundings) -> Result<MemsParameters,
         reader.warn_at("Seek function", "seeks are computed piecewise, as with 0");
     }
     if reader.whole("Prefetch depth", 0, i64::from(i32::MAX))? != 0 {
-        reader
-            .warn_at("Prefetch depth", "the reference prefetches nothing whatever stands here, and so does the model");
+        reader.warn_at("Prefetch depth", "the reference prefetches nothing for any value, and neither does the model");
     }
     for &(name, shape, _) in UNUSED {
         reader.without_effect(name, shape)?;
@@ -242,8 +241,8 @@ impl Geometry {
 
 /// Parameters without effect on times, with the reason.
 const UNUSED: &[(&str, Shape, &str)] = &[
-    ("Print stats", Shape::Whole, "what the reference prints"),
-    ("Max queue length", Shape::Whole, "the device takes what the host sends"),
+    ("Print stats", Shape::Whole, "the output of the reference"),
+    ("Max queue length", Shape::Whole, "the device takes all requests of the host"),
     ("Sled active power", Shape::Number, "energy is not modelled"),
     ("Sled inactive power", Shape::Number, "energy is not modelled"),
     ("Tip access power", Shape::Number, "energy is not modelled"),

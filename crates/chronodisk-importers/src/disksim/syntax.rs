@@ -256,7 +256,7 @@ impl<'a> Parser<'a> {
     /// The rest of a component, from its opening bracket.
     fn component(&mut self, kind: Name, name: Name, nesting: usize) -> Result<Component, ProfileError> {
         self.check_nesting(nesting)?;
-        self.expect('[', "`[` and what is attached to the component")?;
+        self.expect('[', "`[` and the component's attachments")?;
         let mut below = Vec::new();
         loop {
             if self.takes(']') {

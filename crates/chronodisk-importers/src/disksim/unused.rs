@@ -35,7 +35,7 @@ pub(super) const MODULES: &[Unused] = &[
     },
     Unused {
         module: "disksim_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[
             ("iodriver stats", Shape::Block),
             ("bus stats", Shape::Block),
@@ -46,7 +46,7 @@ pub(super) const MODULES: &[Unused] = &[
     },
     Unused {
         module: "disksim_iodriver_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[
             ("Print driver size stats", Whole),
             ("Print driver locality stats", Whole),
@@ -63,12 +63,12 @@ pub(super) const MODULES: &[Unused] = &[
     },
     Unused {
         module: "disksim_bus_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[("Print bus idle stats", Whole), ("Print bus arbwait stats", Whole)],
     },
     Unused {
         module: "disksim_ctlr_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[
             ("Print controller cache stats", Whole),
             ("Print controller size stats", Whole),
@@ -86,7 +86,7 @@ pub(super) const MODULES: &[Unused] = &[
     },
     Unused {
         module: "disksim_device_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[
             ("Print device queue stats", Whole),
             ("Print device crit stats", Whole),
@@ -103,7 +103,7 @@ pub(super) const MODULES: &[Unused] = &[
     },
     Unused {
         module: "disksim_pf_stats",
-        reason: "what the reference prints",
+        reason: "the output of the reference",
         parameters: &[
             ("Print per-process stats", Whole),
             ("Print per-CPU stats", Whole),
@@ -182,7 +182,7 @@ pub(super) const QUEUE: &[(&str, Shape, &str)] = &[
 
 /// Parameters of a drive that have no effect on its timing, each with its reason.
 pub(super) const DISK: &[(&str, Shape, &str)] = &[
-    ("Print stats", Whole, "what the reference prints"),
+    ("Print stats", Whole, "the output of the reference"),
     ("Avg sectors per cylinder", Whole, "an estimate for schedulers outside the drive"),
     ("Calc sector by sector", Whole, "a switch of the reference's implementation that it ignores"),
 ];

@@ -559,7 +559,7 @@ impl WhatIfResult {
         }
         if let Some(share) = self.measured_s.as_ref().and_then(|runs| late_share(runs, self.measured_late_s.as_ref())) {
             warnings
-                .push(format!("{name}: what was measured is too long by up to {:.1} %: {LATE_SINCE}", share * 100.0));
+                .push(format!("{name}: the measured time is too long by up to {:.1} %: {LATE_SINCE}", share * 100.0));
         }
         if let Some(part) = self.part_of_program() {
             let change = if part > 0.0 { "less" } else { "more" };
@@ -676,7 +676,7 @@ mod tests {
         assert_eq!(with(0.02, 0.01), Vec::<String>::new());
         let warnings = with(0.1, 0.02);
         assert_eq!(warnings.len(), 2);
-        assert!(warnings[0].contains("R = 2: what was measured is too long by up to 4.0 %"), "{}", warnings[0]);
+        assert!(warnings[0].contains("R = 2: the measured time is too long by up to 4.0 %"), "{}", warnings[0]);
         assert!(warnings[1].contains("the undisturbed runs are too long by up to 10.0 %"), "{}", warnings[1]);
     }
 

@@ -227,7 +227,7 @@ fn list(json: bool) -> Result<(), Failure> {
         ("4K writes/s", Right),
         ("validation", Left),
         ("held out", Left),
-        ("what it is", Left),
+        ("description", Left),
     ]);
     for (profile, summary) in &listed {
         let held_out = HeldOut::overall(profile.held_out()).map_or_else(String::new, |it| {

@@ -148,7 +148,7 @@ fn failed(error: NativeError, journal: &Path) -> Failure {
 }
 
 fn kept(failure: Failure, journal: &Path) -> Failure {
-    failure.help(format!("what was recorded is in {0}: chronodisk trace import --journal {0}", journal.display()))
+    failure.help(format!("the recording is in {0}: chronodisk trace import --journal {0}", journal.display()))
 }
 
 /// Upper bound of a call's memory as a multiple of its length in the output of strace or in a journal.

@@ -64,7 +64,7 @@ pub fn execute(mut arguments: Arguments, options: RecordedOptions) -> Outcome {
     let trace = read(&arguments.trace, arguments.memory, PLAN_BYTES)?;
     if let Some(missing) = trace.header.missing().filter(|_| !arguments.accept_incomplete) {
         return Err(Failure::usage(format!("{file} is incomplete: {missing}"))
-            .help("--accept-incomplete replays what is there"));
+            .help("--accept-incomplete replays the calls that are there"));
     }
     let plan = plan_of(&arguments, &trace)?;
     if let (Some(snapshot), Some(expected)) = (&arguments.guest.snapshot, &trace.header.file_system_uuid) {

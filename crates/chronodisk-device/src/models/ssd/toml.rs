@@ -355,7 +355,7 @@ fn check_with_zones(
         return Err(fields.error_at("buffer", "expected power-loss-protection = true where there are zones"));
     }
     if buffer.in_order {
-        let problem = "release: expected \"any-order\" where there are zones, of which one may rest for ever";
+        let problem = "release: expected \"any-order\" with zones, because one zone may rest for ever";
         return Err(fields.error_at("buffer", problem));
     }
     if unwritten == UnwrittenRead::MappedByRead {

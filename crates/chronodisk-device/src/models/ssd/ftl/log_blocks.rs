@@ -368,7 +368,7 @@ pub(super) fn with_homes(
 ) -> Result<Option<LogBlocks>, &'static str> {
     let Some(mut logs) = LogBlocks::new(parameters) else {
         return match homes.into_iter().any(|(_, home, in_order)| home != 0 || in_order != 0) {
-            true => Err("a superblock is a logical block's, of which the drive has none"),
+            true => Err("a superblock belongs to a logical block that the drive does not have"),
             false => Ok(None),
         };
     };

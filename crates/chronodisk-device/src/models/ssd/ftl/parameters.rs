@@ -331,7 +331,7 @@ impl FtlParameters {
             return Err((
                 "capacity",
                 format!(
-                    "{} mapping units, of which the flash with what the collector needs can hold {most}",
+                    "{} mapping units, but the flash less the collector's reserve can hold {most}",
                     self.addressed_units()
                 ),
             ));
@@ -382,7 +382,7 @@ impl FtlParameters {
             self.geometry.blocks_per_plane.saturating_sub(collector.start_below + self.open_logs() + MERGED_AND_CLOSED);
         let most = u64::from(of_a_die) * u64::from(dies);
         if logical_blocks == 0 || u64::from(logical_blocks) > most {
-            let message = format!("{logical_blocks} blocks, of which the flash with what logs need can hold {most}");
+            let message = format!("{logical_blocks} blocks, but the flash less the space for logs can hold {most}");
             return Err(("capacity", message));
         }
         let excluded = [

@@ -244,7 +244,7 @@ impl Resting {
         }
         let fingerprint = XxHash64::oneshot(CHECKSUM_SEED, header);
         if fingerprint.to_le_bytes() != checksum {
-            return damaged("its header is not what was written");
+            return damaged("its header is not the written one");
         }
         if numbers.u32() != HEADER_BYTES as u32 {
             return damaged("its header has another length");
@@ -261,7 +261,7 @@ impl Resting {
             }
             let memory = part(offset, length)?;
             if XxHash64::oneshot(CHECKSUM_SEED, (*memory).as_ref()) != checksum {
-                return damaged("a section is not what was written");
+                return damaged("a section is not the written one");
             }
             sections.push(memory);
             offset += length + padding(length) as u64;
@@ -520,7 +520,7 @@ fn check_frontiers(
         }
         seen.push(superblock);
     }
-    if open == seen.len() { Ok(()) } else { damaged("a superblock is open for nobody") }
+    if open == seen.len() { Ok(()) } else { damaged("a superblock is open without a stream") }
 }
 
 /// Checks that the collector can work on each die.

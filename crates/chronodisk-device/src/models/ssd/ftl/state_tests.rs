@@ -81,7 +81,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     for place in [40, 4_096, 8_192, bytes.len() / 2] {
         let mut other = bytes.clone();
         other[place] ^= 0x10;
-        assert!(refused(&other).to_string().contains("not what was written"), "byte {place}");
+        assert!(refused(&other).to_string().contains("not the written one"), "byte {place}");
     }
     // Even with valid checksums, a unit mapped to another unit's slot is detected.
     let mut other = bytes.clone();
