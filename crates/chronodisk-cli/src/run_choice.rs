@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// Flags of every command that works on several runs.
 #[derive(Debug, Args)]
 pub struct RunChoice {
-    /// Selects these runs: directories, ids, names (the newest of that name), or `last`
+    /// Runs: directories, ids, names (the newest of that name), or `last`
     #[arg(required_unless_present = "tags", value_name = "RUN")]
     runs: Vec<String>,
 

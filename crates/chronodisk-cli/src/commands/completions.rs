@@ -12,7 +12,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk completions bash > ~/.local/share/bash-completion/completions/chronodisk")]
 pub struct Arguments {
-    /// Selects the shell
+    /// Shell to complete in
     shell: clap_complete::Shell,
 }
 

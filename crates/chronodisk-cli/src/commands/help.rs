@@ -10,7 +10,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk help trace import")]
 pub struct Arguments {
-    /// Describes this command (default: lists all commands)
+    /// Command to describe (default: the list of all commands)
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }

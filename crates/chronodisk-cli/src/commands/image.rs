@@ -34,7 +34,7 @@ enum ImageCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image info disk.image")]
 struct InfoArguments {
-    /// Reads this image, and its map beside it: FILE.map, or FILE.0.map, FILE.1.map and so on for several devices
+    /// Image, with its map beside it: FILE.map, or FILE.0.map, FILE.1.map and so on for several devices
     #[arg(value_name = "FILE")]
     image: PathBuf,
 
@@ -49,7 +49,7 @@ struct InfoArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image check disk.image")]
 struct CheckArguments {
-    /// Reads this image
+    /// Image to check
     #[arg(value_name = "FILE")]
     image: PathBuf,
 
@@ -65,7 +65,7 @@ struct CheckArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image repair disk.image")]
 struct RepairArguments {
-    /// Repairs this image
+    /// Image to repair
     #[arg(value_name = "FILE")]
     image: PathBuf,
 
@@ -80,7 +80,7 @@ struct RepairArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image upgrade disk.image")]
 struct UpgradeArguments {
-    /// Converts this image
+    /// Image to convert
     #[arg(value_name = "FILE")]
     image: PathBuf,
 }

@@ -46,7 +46,7 @@ enum Command {
     /// Installs the kernel of such an archive into your cache
     #[command(after_help = "Example: chronodisk kernel install chronodisk-kernel-0123456789abcdef-x86_64.tar.gz")]
     Install {
-        /// The archive that `chronodisk kernel package` wrote
+        /// Archive of `chronodisk kernel package`
         file: PathBuf,
 
         /// Prints the path of the kernel as JSON

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome, status};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk man ~/.local/share/man/man1")]
 pub struct Arguments {
-    /// Writes the pages to this directory, and creates it if needed
+    /// Directory of the pages, created if needed
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

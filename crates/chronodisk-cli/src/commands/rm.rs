@@ -17,7 +17,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk rm --older-than 30d")]
 pub struct Arguments {
-    /// Deletes these runs: directories, ids, names (the newest of that name), or `last`
+    /// Runs to delete: directories, ids, names (the newest of that name), or `last`
     #[arg(required_unless_present_any = ["tags", "older_than"], value_name = "RUN")]
     runs: Vec<String>,
 

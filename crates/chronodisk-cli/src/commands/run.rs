@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     record_calls: Option<PathBuf>,
 
-    /// Runs this program with these arguments in the guest
+    /// Program to run in the guest, with its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
 }

@@ -14,7 +14,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk runs --tag nightly")]
 pub struct Arguments {
-    /// Lists the runs in this directory (default: ~/.local/state/chronodisk/runs)
+    /// Directory of the runs (default: ~/.local/state/chronodisk/runs)
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 

@@ -15,7 +15,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk show last --plot")]
 pub struct Arguments {
-    /// Shows this run: a directory, an id, a name (the newest of that name), or `last`
+    /// Run: a directory, an id, a name (the newest of that name), or `last`
     #[arg(value_name = "RUN")]
     run: String,
 

@@ -34,7 +34,7 @@ use crate::{output, version};
     On a cluster: --slurm for Slurm, --part for other batch systems. The nodes share DIR.\n\n\
     Example: chronodisk sweep depths.toml -o depths --plot depth,iops")]
 pub struct Arguments {
-    /// Reads the sweep from this file
+    /// File of the sweep
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
 

@@ -20,7 +20,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 0 if identical, 1 if not.\n\nExample: chronodisk verify last")]
 pub struct Arguments {
-    /// Replays this run: a directory, an id, or `last`
+    /// Run to replay: a directory, an id, or `last`
     run: String,
 
     /// Replays on this profile instead of the run's own; needed if the run's model was a program

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[command(flatten)]
     predict: WhatIfArguments,
 
-    /// Runs this program with these arguments
+    /// Program to run, with its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
 }

@@ -28,7 +28,7 @@ const SCHEMA: &str = "chronodisk.devices-check/1";
     Example: chronodisk devices check nearline-20tb my-drive.toml"
 )]
 pub struct Arguments {
-    /// Checks these profiles: names from the list, or files (default: all built-in profiles)
+    /// Profiles to check: names from the list, or files (default: all built-in profiles)
     #[arg(value_name = "PROFILE")]
     profiles: Vec<String>,
 

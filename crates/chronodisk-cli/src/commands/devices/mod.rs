@@ -44,7 +44,7 @@ enum Action {
     /// Prints a profile: every value with its unit and its source
     #[command(after_help = "Example: chronodisk devices show cheetah-9lp")]
     Show {
-        /// Selects the profile: a name from the list, or a file
+        /// Profile: a name from the list, or a file
         profile: String,
         /// Prints the profile as JSON
         #[arg(long)]
@@ -65,7 +65,7 @@ enum Action {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk devices import cheetah9LP.parv -o cheetah-9lp.toml --name cheetah-9lp")]
 struct ImportArguments {
-    /// Reads this parameter file
+    /// Parameter file to read
     file: PathBuf,
 
     /// Writes the profile to this file (default: standard output)

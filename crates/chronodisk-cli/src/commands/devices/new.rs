@@ -26,7 +26,7 @@ const SCHEMA: &str = "chronodisk.new-device/1";
     --sequential-write 5000MB/s --random-read 1000000 --read-latency 80us -o my-nvme.toml"
 )]
 pub struct Arguments {
-    /// Names the profile: lower-case letters, digits, dashes, dots and underscores
+    /// Name of the profile: lower-case letters, digits, dashes, dots and underscores
     name: String,
 
     /// Selects the kind of drive

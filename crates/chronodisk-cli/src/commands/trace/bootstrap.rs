@@ -22,7 +22,7 @@ use crate::output;
 #[command(after_help = "The number of draws reduces the Monte-Carlo error only. The number of groups determines the \
     width of\nan interval.\n\nExample: chronodisk trace bootstrap users.calls --count 100 --seed 1 -o draws")]
 pub struct Arguments {
-    /// Reads this trace
+    /// Trace to draw from
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 

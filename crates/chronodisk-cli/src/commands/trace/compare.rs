@@ -18,11 +18,11 @@ use crate::output;
 #[command(after_help = "Exit status 1 if a share is below --min-match.\n\n\
     Example: chronodisk trace compare recorded.parquet last --min-match 0.99 --times")]
 pub struct Arguments {
-    /// Compares this trace
+    /// First trace
     #[arg(value_name = "A")]
     a: String,
 
-    /// Compares it with this trace
+    /// Second trace
     #[arg(value_name = "B")]
     b: String,
 

@@ -15,7 +15,7 @@ use crate::failure::Outcome;
 #[command(after_help = format!("Formats: parquet, {}; fiu can only be read.\n\n\
     Example: chronodisk trace convert usr_0.csv.gz -o usr_0.parquet", names()))]
 pub struct Arguments {
-    /// Converts this trace
+    /// Trace to convert
     #[arg(value_name = "TRACE")]
     trace: String,
 

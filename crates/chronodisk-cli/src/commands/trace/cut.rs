@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace cut usr_0.csv.gz --from-time 3600s --to-time 7200s -o hour.parquet")]
 pub struct CutArguments {
-    /// Cuts this trace
+    /// Trace to cut
     #[arg(value_name = "TRACE")]
     trace: String,
 
@@ -42,7 +42,7 @@ pub struct CutArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace scale usr_0.csv.gz --time 0.5 -o twice-as-fast.parquet")]
 pub struct ScaleArguments {
-    /// Scales this trace
+    /// Trace to scale
     #[arg(value_name = "TRACE")]
     trace: String,
 

@@ -21,7 +21,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace groups users.calls")]
 pub struct Arguments {
-    /// Reads this trace
+    /// Trace to divide into groups
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace merge usr_0.csv.gz usr_1.csv.gz -o usr.parquet")]
 pub struct Arguments {
-    /// Merges these traces
+    /// Traces to merge
     #[arg(value_name = "TRACE", required = true, num_args = 2..)]
     traces: Vec<String>,
 

@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Records this program with these arguments
+    /// Program to record, with its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
 }

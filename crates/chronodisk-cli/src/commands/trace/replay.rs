@@ -25,7 +25,7 @@ use crate::output;
     Before it begins: 2 for wrong usage or a trace that can't be replayed, 3 if this host lacks something.\n\n\
     Example: chronodisk trace replay calls.parquet --device wd-zn540 --clock exact")]
 pub struct Arguments {
-    /// Replays this trace, a Parquet file of schema chronodisk.calls/1
+    /// Trace to replay, a Parquet file of schema chronodisk.calls/1
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 

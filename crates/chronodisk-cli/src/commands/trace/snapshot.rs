@@ -17,7 +17,7 @@ use crate::output;
 #[command(after_help = "Snapshots are of ext2, ext3 and ext4 (by e2image) and of XFS (by xfs_metadump).\n\n\
     Example: chronodisk trace snapshot /dev/sdb1 -o project.snapshot")]
 pub struct Arguments {
-    /// Reads the file system from this device or image
+    /// Device or image with the file system
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
 

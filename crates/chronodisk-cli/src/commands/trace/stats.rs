@@ -20,7 +20,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace stats usr_0.csv.gz --block 60s --plot usr_0.svg")]
 pub struct Arguments {
-    /// Describes this trace
+    /// Trace to describe
     #[arg(value_name = "TRACE")]
     trace: String,
 
