@@ -52,13 +52,13 @@ pub struct Comparison {
 pub struct ComparisonRow {
     /// The run.
     pub run_id: String,
-    /// Its device's profile.
+    /// Profile of the run's device.
     pub device: String,
     /// Run time of the program in the guest's clock, in seconds.
     pub run_time_s: Option<Estimate>,
     /// Run time minus the baseline's, paired, in seconds.
     pub difference_s: Option<Estimate>,
-    /// The same in per cent of the baseline's mean run time.
+    /// This difference in per cent of the baseline's mean run time.
     #[serde(default)]
     pub difference_percent: Option<Estimate>,
     /// Mean run time of the paired repetitions over the baseline's.

@@ -57,7 +57,7 @@ pub struct Agreement {
     /// Root mean square of the horizontal distance between the two cumulative distributions at 10,000 evenly spaced
     /// fractions, in milliseconds.
     pub demerit_ms: f64,
-    /// The same in per cent of the measured mean.
+    /// The demerit in per cent of the measured mean.
     pub demerit_percent: f64,
     /// Pearson's correlation of measured and simulated times; `None` if one of them never varies.
     pub correlation: Option<f64>,

@@ -87,11 +87,11 @@ impl fmt::Display for Condition {
 pub struct Judgement {
     /// The run.
     pub run_id: String,
-    /// The condition under which it fails.
+    /// The condition under which the run fails.
     pub condition: String,
     /// Paired difference to the baseline in per cent of the baseline's mean.
     pub difference_percent: Option<Estimate>,
-    /// Whether it fails.
+    /// Whether the run fails.
     pub failed: bool,
     /// Why, or why not.
     pub reason: String,

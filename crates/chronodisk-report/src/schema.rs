@@ -46,7 +46,7 @@ pub struct RunResult {
     /// The others, in the order of the log's numbers for them, from 1.
     #[serde(default)]
     pub further_devices: Vec<DeviceUsed>,
-    /// How time was told.
+    /// The clock of the run's time.
     pub clock: ClockInfo,
     /// The guest.
     pub guest: GuestInfo,
@@ -76,9 +76,9 @@ pub struct RunResult {
 /// Repetitions that were run first, with seeds of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PilotResult {
-    /// Their run times.
+    /// Run times of these repetitions.
     pub run_times_s: Vec<f64>,
-    /// How many repetitions they say are needed.
+    /// Number of repetitions that these run times call for.
     pub repetitions: u32,
 }
 
@@ -177,18 +177,18 @@ pub struct DeviceUsed {
     /// Hash over everything that decides the model's initial state, with the name of the hash
     /// before a colon.
     pub initial_state_hash: String,
-    /// How many times as fast as its profile it was; once, if not given.
+    /// Speed relative to its profile; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
-    /// Limits of the command line around it, which are in the profile's text too.
+    /// Limits from the command line, which are in the profile's text too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
-    /// The program that was the model, instead of a profile.
+    /// The program that served as the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
 }
 
-/// How time was told.
+/// The clock of the run's time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockInfo {
     /// The driver: `guest`, `real`, `shadow` or `sim`.
@@ -201,10 +201,10 @@ pub struct ClockInfo {
     /// `kernel_scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_costs: Option<BTreeMap<String, KernelCost>>,
-    /// Whether they were calibrated on this host, or are built in; results that don't say it had calibrated ones.
+    /// Whether the costs were calibrated on this host, or are built in. Results without this field had calibrated ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<bool>,
-    /// How many times as fast as the host's processor the guest's was; once, if not given.
+    /// Speed of the guest's processor relative to the host's; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_speed: Option<f64>,
 }
@@ -226,13 +226,13 @@ pub struct KernelCost {
 /// The guest, and the file system in it or on this host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestInfo {
-    /// Version of its kernel. Absent if there was no guest; empty in older results.
+    /// Version of the guest's kernel. Absent if there was no guest; empty in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Its memory in bytes. Absent like `kernel`.
+    /// The guest's memory in bytes. Absent like `kernel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Its processors: one, the limit of User Mode Linux. Absent like `kernel`.
+    /// The guest's processors: one, the limit of User Mode Linux. Absent like `kernel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// File system on the device; `none` if the program got it bare.
@@ -294,7 +294,7 @@ pub struct RepResult {
     pub host_cpu: Option<u32>,
     /// Name of the request log, beside the file of this result.
     pub log_file: String,
-    /// How the device was served under the host's clock; not for a guest.
+    /// Figures of a device served under the host's clock; not for a guest.
     #[serde(default)]
     pub server: Option<ServerResult>,
     /// The block device of this host on which the program ran natively, if it did.
@@ -336,8 +336,8 @@ pub struct DroppedFiles {
 pub struct HostSample {
     /// The instant.
     pub at_ns: Nanos,
-    /// By the component's name: the model's and the store's; with several devices the store's after the device's name
-    /// and a dot.
+    /// Samples of the model and the store by the component's name. With several devices, the device's name and a dot
+    /// precede the store's.
     pub components: BTreeMap<String, ComponentSample>,
     /// Bytes of the device that a squashing store has not classified yet.
     pub undecided_bytes: u64,
@@ -370,18 +370,18 @@ pub struct ShadowResult {
     pub queue_depth: u32,
     /// Service times of both; `None` without requests.
     pub fidelity: Option<Fidelity>,
-    /// From the first arrival to the device's last completion.
+    /// Time from the first arrival to the device's last completion.
     pub measured_total_ns: Nanos,
-    /// How long the same workload with the same think times takes on the model alone.
+    /// Total time of the same workload with the same think times on the model alone.
     pub simulated_total_ns: Nanos,
 }
 
 /// The block device of the host's own kernel on which a program ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NativeResult {
-    /// Its node.
+    /// Path of the block device.
     pub block_device: String,
-    /// Its I/O scheduler.
+    /// I/O scheduler of the block device.
     pub scheduler: String,
     /// Read-ahead in KiB.
     pub read_ahead_kib: u64,
@@ -391,9 +391,9 @@ pub struct NativeResult {
     pub logical_block_bytes: u64,
     /// `write back` if the kernel flushes a volatile cache, else `write through`.
     pub write_cache: String,
-    /// Whether it counts as a disk that turns.
+    /// Whether the kernel takes it for a rotating disk.
     pub rotational: bool,
-    /// Whether it can discard.
+    /// Whether it accepts discards.
     pub discard: bool,
     /// Whether the memory of the process that served it was locked.
     pub memory_locked: bool,
@@ -428,7 +428,7 @@ impl NativeResult {
 /// A device that was served under the host's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerResult {
-    /// Where clients found it.
+    /// Addresses of the server.
     pub addresses: Vec<String>,
     /// Connections that were accepted.
     pub connections: u64,
@@ -444,7 +444,7 @@ pub struct ServerResult {
     pub violations: u64,
     /// Requests that were answered with an error before they reached the device.
     pub refused_requests: u64,
-    /// Completions whose client was gone.
+    /// Completions of clients that had disconnected.
     pub dropped_completions: u64,
     /// Panics: defects of this program, each of them the end of one connection.
     #[serde(default)]
@@ -452,7 +452,7 @@ pub struct ServerResult {
     /// Place and message of the first panic.
     #[serde(default)]
     pub first_panic: Option<String>,
-    /// Why the store could not be closed.
+    /// Error of the store's closing.
     #[serde(default)]
     pub close_error: Option<String>,
     /// Whether the threads that wait for completions had real-time priority.
@@ -482,11 +482,11 @@ pub struct ServerResult {
 /// Measured delays of a transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportResult {
-    /// From a request to its reception where the receiver slept.
+    /// Time from a request to its reception by a sleeping receiver.
     pub skew_woken_ns: Nanos,
-    /// The same where it was awake.
+    /// Time from a request to its reception by a receiver that was awake.
     pub skew_polled_ns: Nanos,
-    /// From the decision to reply until the reply has left.
+    /// Time from the decision to reply until the reply has left.
     pub lead_ns: Nanos,
 }
 
@@ -499,7 +499,7 @@ pub struct Phase {
     pub start_ns: Nanos,
     /// The instant after its end in the guest's clock.
     pub end_ns: Nanos,
-    /// How long it took on the host, where that was measured.
+    /// Duration on the host, where it was measured.
     pub host_time_ns: Option<Nanos>,
 }
 

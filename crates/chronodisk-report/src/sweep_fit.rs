@@ -29,7 +29,7 @@ pub struct SweepFigures {
 pub enum PointUse {
     /// The constants were fitted to it.
     Fitted,
-    /// It was kept from the fit, to see how well the rest tells it.
+    /// The point was kept from the fit, as a test of the fit of the others.
     HeldOut,
     /// Excluded: its throughput is below that at a lower depth.
     Excluded,
@@ -85,7 +85,7 @@ impl SweepPoint {
 /// A free constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FittedConstant {
-    /// Its key in the profile, with the names of the enclosing tables.
+    /// Key of the constant in the profile, with the names of the enclosing tables.
     pub key: String,
     /// Unit of all its values; empty for a plain number.
     pub unit: String,

@@ -35,7 +35,7 @@ pub struct TraceStatistics {
     pub requests_per_s: f64,
     /// Data of reads and writes in 10⁶ bytes per second of it.
     pub mb_per_s: f64,
-    /// By name of the operation.
+    /// Statistics by name of the operation.
     pub by_op: BTreeMap<String, OpStatistics>,
     /// Share of requests with an address that begin where the previous one of the volume ended, 0 to 1.
     pub sequential_share: f64,
@@ -101,7 +101,7 @@ pub struct SizeDistribution {
 /// Hit rates of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheHits {
-    /// Its size.
+    /// Size of the cache.
     pub cache_bytes: u64,
     /// Share of accesses, 0 to 1.
     pub share: f64,

@@ -73,7 +73,7 @@ pub struct KernelCpu {
 /// An algorithm that the guest's kernel has only as generic code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenericCode {
-    /// Its usual name, such as SHA-256.
+    /// Usual name of the algorithm, such as SHA-256.
     pub algorithm: String,
     /// File systems and arrays that hold it, by name; none if that is unknown.
     pub holders: Vec<String>,
@@ -98,13 +98,13 @@ impl GenericCode {
 /// Origins of the requests of the command's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestIssuers {
-    /// During a program's system call or page fault.
+    /// Requests during a program's system call or page fault.
     pub programs: u64,
-    /// By threads of the kernel's: write-back, a journal, a file system's own work.
+    /// Requests by threads of the kernel: write-back, a journal, a file system's own work.
     pub kernel: u64,
     /// Reads among the latter, which no program asked for.
     pub kernel_reads: u64,
-    /// During interrupts, or unknown.
+    /// Requests during interrupts, or of unknown origin.
     pub unknown: u64,
 }
 
@@ -125,7 +125,7 @@ pub struct Doubt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
-    /// How long the command ran.
+    /// Run time of the command.
     RunTime,
     /// Requests and bytes a second.
     Rate,

@@ -32,10 +32,10 @@ pub struct WhatIf {
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
-    /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the
+    /// Part of these run times in which the emulated device had no request. A prediction takes it to be the same on the
     /// faster device.
     pub without_request_s: Option<Spread>,
-    /// Of these, the time in which some request was due and not completed yet, because the host was late.
+    /// Part of these run times in which some request was due and not completed yet, because the host was late.
     pub late_s: Option<Spread>,
     /// Whether several writes were in flight in one of these runs on a device whose write-back the kernel throttles,
     /// which goes by time and not by the device's speed.
@@ -54,7 +54,7 @@ pub struct WhatIf {
     pub ended_by: EndedBy,
     /// Exit status of the command, or the one that tells which signal asked for the end.
     pub exit_status: u8,
-    /// How Chronodisk failed, if it did.
+    /// Chronodisk's failure, if there was one.
     pub failure: Option<String>,
 }
 
@@ -67,19 +67,19 @@ pub struct WhatIfResult {
     read_speedup: FactorText,
     /// R of writes.
     write_speedup: FactorText,
-    /// Run time as predicted.
+    /// Predicted run time.
     predicted_s: Spread,
-    /// By the second estimate, which knows of waits only.
+    /// Run time by the second estimate, which knows of waits only.
     by_request_s: Spread,
     /// Run time on the emulated device at this speed, with --validate.
     pub measured_s: Option<Spread>,
-    /// Of that, the time in which the device had no request.
+    /// Part of `measured_s` in which the device had no request.
     pub measured_without_request_s: Option<Spread>,
-    /// Of that, the time in which some request was due and not completed yet.
+    /// Part of `measured_s` in which some request was due and not completed yet.
     pub measured_late_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
-    /// By how much the time without requests is shorter on the faster device, as a share of the measured run time.
+    /// Decrease of the time without requests on the faster device, as a share of the measured run time.
     error_without_request: Option<f64>,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
     suspends: bool,
@@ -99,27 +99,27 @@ pub struct WhatIfResult {
 struct Figures {
     /// The low end of the band that contains the run time.
     low_s: f64,
-    /// Its high end.
+    /// The high end of that band.
     high_s: f64,
-    /// How often CMD was frozen.
+    /// Number of freezes of CMD.
     freezes: f64,
-    /// For how long in all.
+    /// Total time of the freezes.
     frozen_s: f64,
-    /// For how long the thread that freezes and thaws had the processors of all threads that would have run.
+    /// Time for which the thread that freezes and thaws had the processors of all threads that would have run.
     preempted_s: f64,
-    /// For how long threads of the kernel computed for CMD while it waited and the device was busy.
+    /// Time for which threads of the kernel computed for CMD while it waited and the device was busy.
     helped_s: f64,
     /// Debt that was left when the device became idle.
     unpaid_s: f64,
-    /// Run time of the observed run, as the host's clock had it.
+    /// Run time of the observed run by the host's clock.
     observed_s: f64,
-    /// Of that, the time in which the emulated device had no request.
+    /// Part of `observed_s` in which the emulated device had no request.
     observed_without_request_s: Option<f64>,
     /// Total time of its requests, by the kernel's account.
     observed_request_time_s: Option<f64>,
     /// Time in which the device had requests of CMD.
     device_busy_s: f64,
-    /// Requests of CMD's.
+    /// Requests of CMD.
     requests: f64,
     /// Requests of other processes.
     other_requests: f64,
@@ -127,7 +127,7 @@ struct Figures {
     interrupted_calls: f64,
     /// Waits that no request ended while the device was busy.
     other_waits: f64,
-    /// For how long in all.
+    /// Total time of these waits.
     other_wait_s: f64,
     /// CPU time of the thread that freezes and thaws.
     supervisor_cpu_s: f64,
@@ -302,7 +302,7 @@ pub struct Observed<'a> {
     pub prediction: &'a Prediction,
     pub observation: &'a Observation,
     pub elapsed_s: f64,
-    /// Of that, the time in which the emulated device had no request.
+    /// Part of `elapsed_s` in which the emulated device had no request.
     pub without_request_s: Option<f64>,
     /// Total time of requests, by the kernel's account.
     pub request_time_s: Option<f64>,
