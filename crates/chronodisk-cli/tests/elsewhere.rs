@@ -48,7 +48,7 @@ fn python_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python")
 }
 
-/// A model among the Python package's examples; `None`, with a word about it, where there is no Python.
+/// A model among the Python package's examples. Where there is no Python, prints that and returns `None`.
 fn example(name: &str) -> Option<String> {
     if Command::new("python3").arg("--version").output().is_err() {
         println!("SKIPPED: no python3 in PATH (Debian: apt-get install python3)");

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 struct Native(tempfile::TempDir);
 
 impl Native {
-    /// `None`, with a word about it, where no native device can be made.
+    /// Where no native device can be made, prints that and returns `None`.
     fn new() -> Option<Self> {
         let missing = ["/dev/fuse", "/dev/loop-control"].into_iter().find(|path| !Path::new(path).exists());
         if let Some(missing) = missing {

@@ -180,7 +180,7 @@ fn a_browser_draws_every_chart_of_a_sweep() {
     }
     assert_eq!(shown.page.matches("<td>cells/").count(), 27);
 
-    // The same again from the files, with a title; a list of combinations where there is no axis of numbers.
+    // Draw the report again from the files, with a title; without an axis of numbers it lists the combinations.
     let again = folder.path().join("again.html");
     let words = ["report", directory.to_str().unwrap(), "-o", again.to_str().unwrap(), "--title", "Depths & devices"];
     let output = chronodisk(&words);

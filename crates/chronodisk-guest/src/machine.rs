@@ -12,7 +12,7 @@ use rustix::system::sethostname;
 
 use crate::init::device_name;
 
-/// The same on all hosts, because program output may depend on it.
+/// Equal on all hosts, because program output may depend on it.
 const HOST_NAME: &str = "chronodisk";
 const HOSTS: &str = "/etc/hosts";
 /// Place in a file system in memory that every guest has.

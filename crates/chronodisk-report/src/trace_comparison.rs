@@ -69,9 +69,9 @@ pub struct Remainder {
 /// Times of the requests that both traces have. Equal requests are paired in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeComparison {
-    /// From the first arrival to the last, in seconds, in the first trace.
+    /// Time from the first arrival to the last in the first trace, in seconds.
     pub duration_a_s: f64,
-    /// The same in the second trace.
+    /// Time from the first arrival to the last in the second trace, in seconds.
     pub duration_b_s: f64,
     /// Absolute differences of arrivals, each relative to its trace's first.
     pub arrival_difference_us: Distribution,

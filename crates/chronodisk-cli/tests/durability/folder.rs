@@ -40,8 +40,8 @@ impl TestFolder {
             .unwrap_or_else(|errors| panic!("no server of {store:?}: {errors}"))
     }
 
-    /// The same where the folder `small` is a file system of 1 MiB; `small/disk` is copied to `copy` at the end.
-    /// `None`, with a word about it, where this user can't mount one.
+    /// Like [`serve`](Self::serve), with a file system of 1 MiB in the folder `small`; `small/disk` is copied to `copy`
+    /// at the end. Where this user can't mount one, prints that and returns `None`.
     pub fn serve_on_small_disk(&self, device: &str, store: &[&str]) -> Option<Serving> {
         std::fs::create_dir(self.path("small")).unwrap();
         let script = "mount -t tmpfs -o size=1M small small || exit 77
@@ -53,8 +53,8 @@ impl TestFolder {
         self.begin(command).inspect_err(|errors| println!("SKIPPED: no mount in a namespace of its own: {errors}")).ok()
     }
 
-    /// The same under strace, which makes calls for the file `disk` and those beside it fail, as one of its `inject`
-    /// expressions says. `None`, with a word about it, where nothing can be traced.
+    /// Like [`serve`](Self::serve), under strace. It makes calls for the file `disk` and those beside it fail, as the
+    /// `inject` expression says. Where nothing can be traced, prints that and returns `None`.
     pub fn serve_with_fault(&self, device: &str, store: &[&str], inject: &str) -> Option<Serving> {
         let can_trace = self.command("strace").args(["-f", "-o", "strace.log", "true"]).output();
         if !can_trace.is_ok_and(|output| output.status.success()) {

@@ -60,7 +60,7 @@ fn root_in_the_guest_changes_none_of_the_hosts_files() {
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.modified().unwrap()), (0o640, modified));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
 
-    // The same attack where it is let, so that it is known to be one.
+    // Without confinement the attack works, so it is one.
     let [said, summary] = attack(&chronodisk, &["--host-writes"], &file);
     assert!(said.contains("append 0\n") && said.contains("move 0\n"), "{said}");
     assert!(!file.exists() && !summary.contains("refused calls"));

@@ -110,7 +110,7 @@ fn drawn_workloads_have_statistics_with_intervals() {
     let one = replayed(&chronodisk, &trace, &["--bootstrap", "3"]);
     assert_eq!(one["reps"].as_array().unwrap().len(), 1);
     assert!(one["replay"]["bootstrap"].is_null());
-    // The same draw; its metadata goes out when the measured computation lets the journal's timer run.
+    // This run has the draw of an earlier one. Its metadata goes out when computing lets the journal's timer run.
     let ratio = written(&one["reps"][0]) as f64 / written(&reps[1]) as f64;
     assert!((0.9..1.1).contains(&ratio), "the first draw, {ratio}: {one:#}");
 }

@@ -195,7 +195,7 @@ const MIRROR: &str = "set -e
     umount /mnt
     mdadm --stop /dev/md0";
 
-/// The same mirror in a later run.
+/// Checks the mirror of [`MIRROR`] in a later run.
 const MIRROR_AGAIN: &str = "set -e
     mdadm --assemble --run /dev/md0 /dev/vda /dev/vdb
     [ -z \"$(mdadm --detail /dev/md0 | grep -i degraded)\" ]

@@ -13,7 +13,7 @@ pub struct Chronodisk {
 }
 
 impl Chronodisk {
-    /// `None`, with a word about it, where there is no guest kernel.
+    /// Where there is no guest kernel, prints that and returns `None`.
     pub fn new() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         if !std::env::split_paths(&path).any(|folder| folder.join("linux.uml").exists()) {
@@ -39,8 +39,8 @@ impl Chronodisk {
         self.command(&arguments).output().unwrap()
     }
 
-    /// The same with `--json`, which must succeed; returns the result. The guest's kernel must not have been refused
-    /// a system call.
+    /// Like [`run`](Self::run), with `--json`. The command must succeed, without a refused system call of the guest's
+    /// kernel. Returns the result.
     pub fn run_json(&self, device: &str, flags: &[&str], program: &[&str]) -> Value {
         let flags = [flags, &["--json"]].concat();
         let output = self.run(device, &flags, program);

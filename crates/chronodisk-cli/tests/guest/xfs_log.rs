@@ -22,7 +22,7 @@ const MANY: &str = "set -e
     [ \"$sums\" = \"$(sha256sum *.db)\" ] || exit 1
     cd /";
 
-/// The same on a log that is so small that it is written several times.
+/// Makes and removes files; the log is so small that it is written several times.
 const SMALL_LOG: &str = "set -e
     export TEST_DIR=/mnt TEST_DEV=/dev/vda QA_CHECK_FS=yes
     mkfs.xfs -q -l size=8m /dev/vda
