@@ -53,6 +53,25 @@ void accounts_note_host_call(struct accounts *a, uint64_t took_nanos)
 	note_host_part(a, smaller(took_nanos, HOST_CALL_MAXIMUM_NANOS) + a->clock_read_nanos);
 }
 
+/* Whether the next call of this kind is to be timed. */
+int accounts_want_time_of_host_call(struct host_call_cost *cost)
+{
+	uint64_t before = cost->calls++;
+	return before < HOST_CALLS_TIMED || before % HOST_CALLS_PER_TIMED == 0;
+}
+
+void accounts_note_timed_host_call(struct accounts *a, struct host_call_cost *cost, uint64_t took_nanos)
+{
+	uint64_t timed = cost->calls < HOST_CALLS_TIMED ? cost->calls : HOST_CALLS_TIMED;
+	cost->mean_nanos = (cost->mean_nanos * (timed - 1) + smaller(took_nanos, HOST_CALL_MAXIMUM_NANOS)) / timed;
+	accounts_note_host_call(a, took_nanos);
+}
+
+void accounts_note_untimed_host_call(struct accounts *a, const struct host_call_cost *cost)
+{
+	note_host_part(a, cost->mean_nanos);
+}
+
 /* Reading a clock of CPU time is such a call, too. */
 void accounts_note_cpu_clock_read(struct accounts *a)
 {

@@ -38,6 +38,17 @@
 /* The same where there are devices for an array: four times as careful a choice. */
 #define BOOT_SPEED_FOR_ARRAYS 16u
 
+/* Calls of the host that read or set a stopped program's registers. Timing a call reads a clock twice, which takes about
+ * as long as the call. So the first HOST_CALLS_TIMED of each kind are timed, and one in HOST_CALLS_PER_TIMED later; the
+ * others count the mean of the last timed ones. */
+#define HOST_CALLS_TIMED 16
+#define HOST_CALLS_PER_TIMED 8
+
+struct host_call_cost {
+	uint64_t calls;
+	uint64_t mean_nanos;
+};
+
 /* Programs whose system call transfers bytes, at once. */
 #define TRANSFERS_MAX 64
 
@@ -173,6 +184,9 @@ void accounts_begin(struct accounts *a, struct chronodisk_page *page, int device
 /* Readings. */
 int accounts_need_kernel_cpu(const struct accounts *a);
 void accounts_note_host_call(struct accounts *a, uint64_t took_nanos);
+int accounts_want_time_of_host_call(struct host_call_cost *cost);
+void accounts_note_timed_host_call(struct accounts *a, struct host_call_cost *cost, uint64_t took_nanos);
+void accounts_note_untimed_host_call(struct accounts *a, const struct host_call_cost *cost);
 void accounts_note_cpu_clock_read(struct accounts *a);
 void accounts_look(struct accounts *a, uint64_t kernel_cpu);
 void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu);

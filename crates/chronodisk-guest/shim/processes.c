@@ -280,7 +280,43 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 	return made;
 }
 
-/* User Mode Linux 6.1 keeps 2696 bytes of extended register state, enough up to AVX-512 and PKU. A
+static enum host_call kind_of(int request)
+{
+	switch (request) {
+	case PTRACE_GETREGS:
+		return GET_REGISTERS;
+	case PTRACE_SETREGS:
+		return SET_REGISTERS;
+	case PTRACE_GETREGSET:
+		return GET_STATE;
+	case PTRACE_SETREGSET:
+		return SET_STATE;
+	default:
+		return OTHER_HOST_CALL;
+	}
+}
+
+/* A call on a process that is stopped. */
+static long host_ptrace(int request, pid_t pid, void *address, void *data)
+{
+	enum host_call kind = kind_of(request);
+	if (!host_call_is_timed(kind)) {
+		long result = real_ptrace(request, pid, address, data);
+		account_for_untimed_host_call(kind);
+		return result;
+	}
+	uint64_t since = host_nanos();
+	long result = real_ptrace(request, pid, address, data);
+	account_for_timed_host_call(kind, since);
+	return result;
+}
+
+/* ---- Extended register state -------------------------------------------------------------------
+ *
+ * The kernel reads this state at each stop of a program and sets it before the program goes on, though a system call
+ * seldom changes it. Setting it is the dearest of these calls, so a state that the process has already is not set.
+ *
+ * User Mode Linux 6.1 keeps 2696 bytes of extended register state, enough up to AVX-512 and PKU. A
  * host whose processor has more (AMX) takes only a whole state: it gets one, with the rest in its
  * initial configuration, which is where it always is, because guests can't ask leave to use AMX.
  * Intel SDM volume 1, 13.4: the header at byte 512 begins with XSTATE_BV, one bit a component. */
@@ -288,10 +324,37 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 #define XSTATE_COMPONENTS_KEPT 0x3ffull
 #define XSTATE_BYTES_MAX 16384
 
+static struct {
+	pid_t pid; /* the stopped process, or 0 */
+	size_t len_bytes;
+	char bytes[XSTATE_BYTES_MAX];
+} state_read __attribute__((aligned(64)));
+
+static long get_extended_registers(pid_t pid, void *address, struct iovec *into)
+{
+	state_read.pid = 0;
+	long result = host_ptrace(PTRACE_GETREGSET, pid, address, into);
+	if (result < 0 || into->iov_len > sizeof state_read.bytes)
+		return result;
+	memcpy(state_read.bytes, into->iov_base, into->iov_len);
+	state_read.len_bytes = into->iov_len;
+	state_read.pid = pid;
+	return result;
+}
+
+static int has_extended_registers(pid_t pid, const struct iovec *given)
+{
+	return state_read.pid == pid && state_read.len_bytes == given->iov_len &&
+	       memcmp(state_read.bytes, given->iov_base, given->iov_len) == 0;
+}
+
 static long set_extended_registers(pid_t pid, const struct iovec *given)
 {
 	static char whole[XSTATE_BYTES_MAX] __attribute__((aligned(64)));
 	static size_t whole_bytes;
+	if (has_extended_registers(pid, given))
+		return 0;
+	state_read.pid = 0;
 	if (!whole_bytes) {
 		struct iovec all = { .iov_base = whole, .iov_len = sizeof whole };
 		if (real_ptrace(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &all) < 0)
@@ -310,15 +373,6 @@ static long set_extended_registers(pid_t pid, const struct iovec *given)
 	return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, &all);
 }
 
-/* A call on a process that is stopped. */
-static long host_ptrace(int request, pid_t pid, void *address, void *data)
-{
-	uint64_t since = host_nanos();
-	long result = real_ptrace(request, pid, address, data);
-	account_for_host_call(since);
-	return result;
-}
-
 /* Whether a completion is due that the kernel can take while no program runs. */
 static int completion_is_due(uint64_t virtual_now)
 {
@@ -328,16 +382,19 @@ static int completion_is_due(uint64_t virtual_now)
 
 static pid_t stops_at_once_pid; /* the process that a signal of ours stops before it goes on */
 
-/* A completion that has become due during the kernel's work interrupts it now, before a program goes on. */
-static void interrupt_before_resume(pid_t pid)
+/* A completion that has become due during the kernel's work interrupts it now, before a program goes on. Returns the
+ * instant from which the program runs. */
+static struct instant interrupt_before_resume(pid_t pid)
 {
-	if (page->completion_bound == CHRONODISK_NEVER || !completion_is_due(virtual_nanos()))
-		return;
+	struct instant at = present_instant();
+	if (!completion_is_due(at.virtual_nanos))
+		return at;
 	take_due_completions();
-	if (!task_must_stop())
-		return;
-	stops_at_once_pid = pid;
-	kill(pid, SIGALRM);
+	if (task_must_stop()) {
+		stops_at_once_pid = pid;
+		kill(pid, SIGALRM);
+	}
+	return present_instant();
 }
 
 static long trace(int request, pid_t pid, void *address, void *data)
@@ -354,10 +411,10 @@ static long trace(int request, pid_t pid, void *address, void *data)
 			record_fault_question(pid);
 		}
 		last_resume = request;
+		state_read.pid = 0;
 		disturb();
-		if (request != PTRACE_CONT)
-			interrupt_before_resume(pid);
-		account_for_resume(pid, request != PTRACE_CONT);
+		account_for_resume(pid, request != PTRACE_CONT,
+				   request != PTRACE_CONT ? interrupt_before_resume(pid) : present_instant());
 		return real_ptrace(request, pid, address, data);
 	case PTRACE_GETREGS: {
 		long result = host_ptrace(request, pid, address, data);
@@ -377,6 +434,10 @@ static long trace(int request, pid_t pid, void *address, void *data)
 		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
 	case PTRACE_SETREGS:
 		registers_set = *(const struct user_regs_struct *)data;
+		break;
+	case PTRACE_GETREGSET:
+		if ((uintptr_t)address == NT_X86_XSTATE)
+			return get_extended_registers(pid, address, data);
 		break;
 	case PTRACE_SETREGSET:
 		if ((uintptr_t)address == NT_X86_XSTATE)
@@ -621,7 +682,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			if (completion_is_due(virtual_now)) {
 				must_stop = interrupt_after_read(stopped_pid);
 				if (!must_stop)
-					account_for_resume(stopped_pid, 1);
+					account_for_resume(stopped_pid, 1, present_instant());
 			} else {
 				close_accounts();
 			}
@@ -641,17 +702,19 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		extra_nanos += new_fault ? page->new_fault_extra_nanos : 0;
 		int stopped_at_once = stopped_pid == stops_at_once_pid;
 		stops_at_once_pid = 0;
-		account_for_stop(stopped_pid,
-				 signal == SIGALRM && !stopped_at_once ? page->interrupt_nanos
-								       : nanos_of_trap() + extra_nanos,
-				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
+		uint64_t overhead_nanos = signal == SIGALRM && !stopped_at_once ? page->interrupt_nanos
+										: nanos_of_trap() + extra_nanos;
+		uint64_t stopped_at = account_for_stop(stopped_pid, overhead_nanos,
+						       at_call ? CHRONODISK_WORK_CALL
+						       : fault ? CHRONODISK_WORK_FAULT
+							       : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (faulted && !read_tsc)
 			record_fault((uintptr_t)information.si_addr);
 		if (signal == SIGTRAP)
 			record_fault_answer(stopped_pid);
 		if (hosts_job_control) {
-			account_for_resume(stopped_pid, was_user_code);
+			account_for_resume(stopped_pid, was_user_code, present_instant());
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
 			errno = saved_errno;
 			continue;
@@ -660,12 +723,12 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			/* It may wait for another program, which the kernel lets run when its next tick is due. */
 			if (runs_repeat() && virtual_nanos() >= next_interrupt())
 				kill(stopped_pid, SIGALRM);
-			account_for_resume(stopped_pid, 1);
+			account_for_resume(stopped_pid, 1, present_instant());
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
 			errno = saved_errno;
 			continue;
 		}
-		if (page->completion_bound != CHRONODISK_NEVER && completion_is_due(virtual_nanos()))
+		if (completion_is_due(stopped_at))
 			take_due_completions();
 		errno = saved_errno;
 		return stopped_pid;

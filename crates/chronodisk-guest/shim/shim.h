@@ -91,8 +91,14 @@ void begin_own_work(void);
 void end_own_work(void);
 void open_accounts(void);
 void close_accounts(void);
-void account_for_resume(pid_t pid, int user_code);
-void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
+/* V, and the CPU time of the guest's kernel. */
+struct instant {
+	uint64_t virtual_nanos;
+	uint64_t kernel_cpu_nanos;
+};
+struct instant present_instant(void);
+void account_for_resume(pid_t pid, int user_code, struct instant at);
+uint64_t account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
 /* Stops of programs whose cost is measured. */
 enum stop { STOP_AT_CALL, STOP_AT_READ };
 int stops_pass(void);
@@ -105,6 +111,11 @@ void account_for_yield(void);
 uint64_t charge_program(uint64_t nanos);
 void account_for_part_of_feed(void);
 void account_for_host_call(uint64_t since_host);
+/* Calls on a stopped program, by kind. */
+enum host_call { GET_REGISTERS, SET_REGISTERS, GET_STATE, SET_STATE, OTHER_HOST_CALL, HOST_CALLS };
+int host_call_is_timed(enum host_call call);
+void account_for_timed_host_call(enum host_call call, uint64_t since_host);
+void account_for_untimed_host_call(enum host_call call);
 void begin_handler(void);
 void end_handler(void);
 void account_for_probe(void);

@@ -21,6 +21,7 @@ int host_timer_exists;
 uint64_t guest_deadline;
 
 static struct accounts accounts;
+static struct host_call_cost host_calls[HOST_CALLS];
 static uint64_t stopped_since_host;
 static uint64_t armed_until_host;
 
@@ -147,6 +148,27 @@ uint64_t virtual_nanos(void)
 uint64_t latest_virtual_nanos(void)
 {
 	return accounts.latest_nanos;
+}
+
+/* V by a reading of the clocks that its caller has made. */
+static uint64_t virtual_nanos_at(struct cpu_reading reading)
+{
+	if (stopped)
+		return page->virtual_now;
+	uint64_t base = accounts_measured_base(&accounts, reading) + accounts.granted_nanos;
+	uint64_t now = base + (uint64_t)accounts.offset_nanos;
+	if (is_exact())
+		now = kernel_now ? *kernel_now + accounts_uncharged(&accounts, base) : 0;
+	return accounts_never_back(&accounts, now);
+}
+
+/* The present instant. Where V is CPU time, one reading of a clock shows both. */
+struct instant present_instant(void)
+{
+	if (!stops_pass() || accounts.running_pid)
+		return (struct instant){ .virtual_nanos = virtual_nanos(), .kernel_cpu_nanos = kernel_cpu_nanos() };
+	struct cpu_reading reading = { .kernel = kernel_cpu_nanos() };
+	return (struct instant){ .virtual_nanos = virtual_nanos_at(reading), .kernel_cpu_nanos = reading.kernel };
 }
 
 /* ---- The host's timer ---------------------------------------------------------------------------- */
@@ -402,6 +424,21 @@ void account_for_host_call(uint64_t since_host)
 	accounts_note_host_call(&accounts, host_nanos() - since_host);
 }
 
+int host_call_is_timed(enum host_call call)
+{
+	return accounts_want_time_of_host_call(&host_calls[call]);
+}
+
+void account_for_timed_host_call(enum host_call call, uint64_t since_host)
+{
+	accounts_note_timed_host_call(&accounts, &host_calls[call], host_nanos() - since_host);
+}
+
+void account_for_untimed_host_call(enum host_call call)
+{
+	accounts_note_untimed_host_call(&accounts, &host_calls[call]);
+}
+
 void account_for_call(const struct user_regs_struct *registers)
 {
 	if (runs_repeat() && kernel_now)
@@ -453,18 +490,18 @@ uint64_t nanos_of_programs(void)
 							    : counted(accounts.user_cpu_nanos);
 }
 
-static void begin_work(enum chronodisk_work next)
+static void begin_work(struct cpu_reading now, enum chronodisk_work next)
 {
 	enum chronodisk_work work = accounts.work;
 	uint64_t charged_nanos = accounts.charged_work_nanos;
-	accounts_begin_work(&accounts, cpu_reading(), next);
+	accounts_begin_work(&accounts, now, next);
 	record_work(work, counted(accounts.charged_work_nanos - charged_nanos));
 }
 
 /* What comes after an idle time is not the work of whoever idled. */
 void account_for_idling(void)
 {
-	begin_work(CHRONODISK_WORK_OTHER);
+	begin_work(cpu_reading(), CHRONODISK_WORK_OTHER);
 }
 
 void begin_handler(void)
@@ -490,8 +527,8 @@ static void arm_for_program(uint64_t virtual_now)
 		arm_host_timer_for(wait);
 }
 
-/* The user process is about to run: its program if user_code, else what the kernel has it do. */
-void account_for_resume(pid_t pid, int user_code)
+/* The user process is about to run from this instant on: its program if user_code, else what the kernel has it do. */
+void account_for_resume(pid_t pid, int user_code, struct instant at)
 {
 	open_accounts();
 	end_kernel_stretch();
@@ -502,11 +539,9 @@ void account_for_resume(pid_t pid, int user_code)
 		if (user_code && !stopped && host_timer_exists)
 			arm_for_exact_kernel();
 	} else if (user_code && !stopped) {
-		arm_for_program(virtual_nanos());
+		arm_for_program(at.virtual_nanos);
 	}
-	struct cpu_reading now;
-	now.running = cpu_nanos(cpu_clock_of(pid), 0);
-	now.kernel = kernel_cpu_nanos();
+	struct cpu_reading now = { .kernel = at.kernel_cpu_nanos, .running = cpu_nanos(cpu_clock_of(pid), 0) };
 	accounts_begin_stretch(&accounts, pid, user_code, now);
 	close_accounts();
 }
@@ -538,14 +573,7 @@ void account_for_sample(enum stop stop)
 /* V at the program's stop that was accounted for last, for which no clock is read again. */
 uint64_t virtual_nanos_of_passed_stop(void)
 {
-	if (stopped)
-		return page->virtual_now;
-	struct cpu_reading at_stop = { .running = accounts.running_since_cpu };
-	uint64_t base = accounts_measured_base(&accounts, at_stop) + accounts.granted_nanos;
-	uint64_t now = base + (uint64_t)accounts.offset_nanos;
-	if (is_exact())
-		now = kernel_now ? *kernel_now + accounts_uncharged(&accounts, base) : 0;
-	return accounts_never_back(&accounts, now);
+	return virtual_nanos_at((struct cpu_reading){ .running = accounts.running_since_cpu });
 }
 
 /* A program of short stretches has come back in time. */
@@ -565,23 +593,25 @@ static void put_off_alarm_of_program(void)
 }
 
 /* The user process has stopped; the host's part of that, which is not the guest's, takes
- * overhead_nanos of CPU time. The kernel now does what it stopped for. */
-void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work next)
+ * overhead_nanos of CPU time. The kernel now does what it stopped for. Returns V at the stop. */
+uint64_t account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work next)
 {
 	if (pid != accounts.running_pid)
-		return;
+		return virtual_nanos();
 	int user_code = accounts.running_user_code;
 	struct cpu_reading now;
 	now.running = running_cpu_nanos();
 	now.kernel = kernel_cpu_nanos();
 	accounts_end_stretch(&accounts, now, overhead_nanos);
-	begin_kernel_stretch();
 	if (user_code) {
-		put_off_alarm_of_program();
 		page->user_cpu_nanos = accounts.user_cpu_nanos;
-		begin_work(next);
+		begin_work(now, next);
 		accounts.returned_pid = pid;
 	}
+	begin_kernel_stretch();
+	if (user_code)
+		put_off_alarm_of_program();
+	return stops_pass() ? virtual_nanos_at((struct cpu_reading){ .kernel = now.kernel }) : virtual_nanos();
 }
 
 /* ---- Start ---------------------------------------------------------------------------------------- */

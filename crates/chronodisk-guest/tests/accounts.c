@@ -312,6 +312,36 @@ static void what_the_host_takes_of_the_kernel_is_bounded(void)
 	EXPECT(accounts.host_part_nanos, 18000);
 }
 
+static void calls_of_the_host_that_are_not_timed_count_the_mean(void)
+{
+	begin();
+	accounts_look(&accounts, 0);
+	struct host_call_cost cost = { 0 };
+	for (int call = 0; call < HOST_CALLS_TIMED; call++) {
+		EXPECT(accounts_want_time_of_host_call(&cost), 1);
+		accounts_note_timed_host_call(&accounts, &cost, 700);
+	}
+	uint64_t timed = accounts.host_part_nanos;
+	EXPECT(timed, 700 * HOST_CALLS_TIMED);
+	int wanted = 0;
+	for (int call = 0; call < 10 * HOST_CALLS_PER_TIMED; call++) {
+		if (accounts_want_time_of_host_call(&cost)) {
+			wanted++;
+			accounts_note_timed_host_call(&accounts, &cost, 700);
+		} else {
+			accounts_note_untimed_host_call(&accounts, &cost);
+		}
+	}
+	EXPECT(wanted, 10);
+	EXPECT(accounts.host_part_nanos, timed + 700 * 10 * HOST_CALLS_PER_TIMED);
+	/* A call that was interrupted moves the mean by a bounded step, and the mean follows a lasting change. */
+	accounts_note_timed_host_call(&accounts, &cost, UINT64_MAX);
+	EXPECT(cost.mean_nanos, (700 * (HOST_CALLS_TIMED - 1) + HOST_CALL_MAXIMUM_NANOS) / HOST_CALLS_TIMED);
+	for (int call = 0; call < 20 * HOST_CALLS_TIMED; call++)
+		accounts_note_timed_host_call(&accounts, &cost, 1400);
+	EXPECT(cost.mean_nanos, 1400);
+}
+
 static void what_a_recorder_does_uses_up_no_bound(void)
 {
 	uint64_t charged[2];
@@ -663,6 +693,7 @@ int main(void)
 	calls_are_told_apart();
 	another_program_makes_a_call_a_switch();
 	what_the_host_takes_of_the_kernel_is_bounded();
+	calls_of_the_host_that_are_not_timed_count_the_mean();
 	what_a_recorder_does_uses_up_no_bound();
 	what_a_replayer_takes_is_part_of_what_it_is_granted();
 	handlers_are_the_kernels_own_work();

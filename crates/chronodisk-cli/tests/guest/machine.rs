@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::Output;
 
+use super::programs::compiled;
 use super::support::{Chronodisk, text};
 
 fn run(chronodisk: &Chronodisk, device: &str, flags: &[&str], script: &str) -> Output {
@@ -136,4 +137,14 @@ fn errors_of_other_programs_have_the_kernels_reason_and_a_next_step() {
     let said = text(&output.stderr);
     let has_reason = said.contains("the guest's kernel logged") || said.contains("Unknown parameter");
     assert!(has_reason, "{said}");
+}
+
+/// The clock does not set registers that a program has already (`shim/processes.c`).
+#[test]
+fn each_thread_keeps_its_vector_registers() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let program = compiled(&chronodisk, "registers");
+    let output = run(&chronodisk, "null", &["--fs", "none"], &program);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("signals: "), "{}", text(&output.stdout));
 }

@@ -60,8 +60,8 @@ fn installed(wanted: impl Fn(&Program) -> bool) -> Vec<Program> {
     here
 }
 
-/// A program of this folder, compiled.
-fn compiled(chronodisk: &Chronodisk, name: &str) -> String {
+/// A program of the folder `programs`, compiled.
+pub fn compiled(chronodisk: &Chronodisk, name: &str) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/programs").join(name).with_extension("c");
     let program = chronodisk.path(name);
     let made = Command::new("cc").args(["-w", "-O1", "-pthread", "-o"]).arg(&program).arg(source).status().unwrap();
