@@ -59,6 +59,7 @@ static int waiting;
 static int may_run;                         /* at its request */
 static uint64_t granted;                    /* V as far as the calendar lets a waiting kernel see it */
 static uint64_t computed_until;             /* V when the wait began, with what the kernel has not been charged */
+static uint64_t requests_until_nanos;       /* prices of requests when the wait began */
 static uint64_t idled_nanos;               /* of V, in waits of an idle kernel that are over */
 static uint64_t outside_since_host;         /* the host's clock when the wait for something outside began, or 0 */
 static volatile sig_atomic_t lets_handlers_run;
@@ -172,7 +173,9 @@ ssize_t calendar_read(void *buffer, size_t len_bytes)
 		may_run = 0;
 		if (*kernel_idles && request > computed_until)
 			idled_nanos += request - computed_until;
-		charge_later(computed_until > request ? computed_until - request : 0);
+		/* CPU time in the wait is the emulation's. Prices of completions are the kernel's. */
+		charge_later((computed_until > request ? computed_until - request : 0) + nanos_of_requests() -
+			     requests_until_nanos);
 		request = CHRONODISK_NEVER;
 	}
 	memcpy(buffer, &message, sizeof message);
@@ -270,6 +273,7 @@ static void calendar_wait(void)
 	if (*kernel_idles)
 		account_for_idling();
 	computed_until = virtual_nanos();
+	requests_until_nanos = nanos_of_requests();
 	if (request > computed_until)
 		granted = computed_until;
 	else

@@ -130,6 +130,7 @@ pid_t running_program(void);
 uint64_t nanos_of_trap(void);
 uint64_t uncharged_nanos(void);
 uint64_t nanos_of_programs(void);
+uint64_t nanos_of_requests(void);
 void charge_later(uint64_t nanos);
 int on_alarm_of_exact_kernel(void);
 void start_time(int devices);

@@ -483,6 +483,12 @@ static uint64_t counted(uint64_t nanos)
 	return (uint64_t)((unsigned __int128)nanos * 1000000u / page->cpu_speed_millionths);
 }
 
+/* Prices of requests so far, as they count. */
+uint64_t nanos_of_requests(void)
+{
+	return counted(page->kernel_requests_nanos + accounts.priced_nanos);
+}
+
 /* What programs have computed, as it counts. */
 uint64_t nanos_of_programs(void)
 {

@@ -145,7 +145,7 @@ impl ClockPage<Launcher> {
         words.copy_nanos_per_mib.set(launcher, costs.copy_nanos_per_mib);
         words.copy_scale_millionths.set(launcher, millionths(costs.copy_scale));
         // An exact kernel's completions are events of its own, which the clock doesn't see.
-        let requests = costs.requests.filter(|_| clock == Clock::Stopping).unwrap_or(RequestCosts::NONE);
+        let requests = costs.requests.filter(|_| clock != Clock::Real).unwrap_or(RequestCosts::NONE);
         words.submission_nanos.set(launcher, requests.submission_nanos);
         words.completion_nanos.set(launcher, requests.completion_nanos);
         words.wake_up_nanos.set(launcher, requests.wake_up_nanos);

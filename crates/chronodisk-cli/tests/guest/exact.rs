@@ -70,6 +70,20 @@ fn computing_is_free_or_charged() {
     assert!(run_time_ns(&charged) > 30_000_000, "{charged}");
 }
 
+/// The prices of a native kernel for requests pass on this clock, too, where computing is charged.
+#[test]
+fn each_request_counts_its_prices() {
+    let Some(chronodisk) = exact() else { return };
+    let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=400", "iflag=direct"];
+    let flags = ["--clock", "exact", "--cpu", "measured", "--fs", "none"];
+    let result = chronodisk.run_json("constant-100us", &flags, &read);
+    let prices = result["reps"][0]["clock_counters"]["kernel_requests_nanos"].as_u64().unwrap();
+    // A submission, a completion and a wake-up each.
+    assert!((400 * 7_500..410 * 7_500).contains(&prices), "{result}");
+    // They count in addition to the device's time.
+    assert!(run_time_ns(&result) > 400 * (100_000 + 7_500), "{result}");
+}
+
 /// Each reading takes 256 ns of the guest's time, so that two seconds of them are minutes of the host's.
 #[test]
 fn clocks_agree_and_never_step_back() {
