@@ -17,6 +17,10 @@ use crate::shared::shared_enum;
 /// create, write and unlink a small file 7 to 9 / 6, fork 230 to 350 / 180. An empty system call is the exception: 0.09
 /// / 0.68.
 pub const KERNEL_SCALE_DEFAULT: f64 = 0.1;
+/// Largest share in a file of costs, as of `--kernel-scale`.
+const SCALE_MAX: f64 = 10.0;
+/// Largest charge for a piece of work in a file of costs: a second.
+const COST_NANOS_MAX: u64 = 1_000_000_000;
 
 /// CPU time of each stop of a traced process at a system call, in nanoseconds, until the guest has measured it on this
 /// host. In a loop of empty system calls it was 1309 to 1347 on a virtual machine of 2026; on another one it was 4,600
@@ -204,6 +208,39 @@ impl KernelCosts {
             requests: None,
             works: [cost; Work::COUNT],
         }
+    }
+
+    /// Checks costs from a file.
+    ///
+    /// # Errors
+    /// The field that is out of range, its value and its range.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let scale_in_range = |field: &str, scale: f64| match (0.0..=SCALE_MAX).contains(&scale) {
+            true => Ok(()),
+            false => Err(format!("costs.{field} is {scale}, expected 0 to {SCALE_MAX}")),
+        };
+        let nanos_in_range = |field: &str, nanos: u64| match nanos <= COST_NANOS_MAX {
+            true => Ok(()),
+            false => Err(format!("costs.{field} is {nanos}, expected at most {COST_NANOS_MAX}")),
+        };
+        nanos_in_range("fault_extra_nanos", self.fault_extra_nanos)?;
+        nanos_in_range("new_fault_extra_nanos", self.new_fault_extra_nanos)?;
+        nanos_in_range("tsc_extra_nanos", self.tsc_extra_nanos)?;
+        nanos_in_range("copy_nanos_per_mib", self.copy_nanos_per_mib)?;
+        scale_in_range("other_scale", self.other_scale)?;
+        scale_in_range("copy_scale", self.copy_scale)?;
+        if let Some(requests) = &self.requests {
+            nanos_in_range("requests.submission_nanos", requests.submission_nanos)?;
+            nanos_in_range("requests.completion_nanos", requests.completion_nanos)?;
+            nanos_in_range("requests.wake_up_nanos", requests.wake_up_nanos)?;
+            nanos_in_range("requests.bound_nanos", requests.bound_nanos)?;
+        }
+        for (index, work) in self.works.iter().enumerate() {
+            nanos_in_range(&format!("works[{index}].taken_off_nanos"), work.taken_off_nanos)?;
+            nanos_in_range(&format!("works[{index}].added_nanos"), work.added_nanos)?;
+            scale_in_range(&format!("works[{index}].scale"), work.scale)?;
+        }
+        Ok(())
     }
 
     /// The factor, if all work has the same.

@@ -25,6 +25,8 @@ pub enum TextFile {
     Measurements,
     /// A histogram of delays.
     Histogram,
+    /// Costs of a machine, from `calibrate`.
+    Calibration,
     /// The token of an emulator server.
     Token,
     /// Certificates and keys in PEM.
@@ -33,7 +35,7 @@ pub enum TextFile {
 
 impl TextFile {
     /// All kinds of text files.
-    pub const ALL: [TextFile; 10] = [
+    pub const ALL: [TextFile; 11] = [
         TextFile::Profile,
         TextFile::DeviceDescription,
         TextFile::FioJob,
@@ -42,6 +44,7 @@ impl TextFile {
         TextFile::SweepResults,
         TextFile::Measurements,
         TextFile::Histogram,
+        TextFile::Calibration,
         TextFile::Token,
         TextFile::Certificates,
     ];
@@ -58,6 +61,7 @@ impl TextFile {
             TextFile::SweepResults => "the results of a sweep",
             TextFile::Measurements => "a file of measurements",
             TextFile::Histogram => "a histogram of delays",
+            TextFile::Calibration => "a calibration",
             TextFile::Token => "a token",
             TextFile::Certificates => "certificates or a key",
         }
@@ -68,9 +72,12 @@ impl TextFile {
     pub const fn limit_bytes(self) -> u64 {
         const MIB: u64 = 1 << 20;
         match self {
-            TextFile::Profile | TextFile::FioJob | TextFile::Sweep | TextFile::Histogram | TextFile::Certificates => {
-                MIB
-            }
+            TextFile::Profile
+            | TextFile::FioJob
+            | TextFile::Sweep
+            | TextFile::Histogram
+            | TextFile::Calibration
+            | TextFile::Certificates => MIB,
             TextFile::DeviceDescription => 4 * MIB,
             // A value of JSON takes up to 16 times its text in memory.
             TextFile::Result | TextFile::Measurements => 32 * MIB,

@@ -1,5 +1,8 @@
 //! The guest's time: it jumps, it stands still, it never steps back.
 
+use chronodisk_guest::calibration::{self, Calibration, Machine};
+use chronodisk_guest::{KernelCosts, RequestCosts};
+
 use super::support::{Chronodisk, example, long, text};
 
 #[test]
@@ -193,6 +196,65 @@ fn each_request_counts_its_prices() {
     assert!(interrupts < 40, "{counters}");
     assert!((400 * 7_500 - interrupts * 6_100..410 * 7_500).contains(&prices), "{counters}");
     assert!(counters["kernel_counted_nanos"].as_u64().unwrap() >= prices, "{counters}");
+}
+
+/// Costs of a machine whose requests cost ten times the built-in prices.
+fn another_machine() -> Calibration {
+    let costs = KernelCosts::default();
+    let requests = costs.requests.unwrap();
+    let [submission_nanos, completion_nanos, wake_up_nanos] =
+        [requests.submission_nanos, requests.completion_nanos, requests.wake_up_nanos].map(|nanos| 10 * nanos);
+    let requests = Some(RequestCosts { submission_nanos, completion_nanos, wake_up_nanos, ..requests });
+    Calibration {
+        schema: calibration::SCHEMA.to_owned(),
+        machine: Machine { processor: "another".into(), host_kernel: "7.0".into(), version: "0.0.1".into() },
+        costs: KernelCosts { requests, ..costs },
+        probes: Vec::new(),
+        halves_differ: None,
+    }
+}
+
+#[test]
+fn a_guest_has_the_costs_of_the_machine_that_was_named() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let file = chronodisk.path("machine.json");
+    std::fs::write(&file, serde_json::to_string(&another_machine()).unwrap()).unwrap();
+    let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=100", "iflag=direct"];
+    let flags = ["--fs", "none", "--machine", file.to_str().unwrap()];
+    let result = chronodisk.run_json("constant-100us", &flags, &read);
+    let prices = result["reps"][0]["clock_counters"]["kernel_requests_nanos"].as_u64().unwrap();
+    assert!((100 * 65_000..130 * 75_000).contains(&prices), "{result}");
+    assert_eq!(result["clock"]["calibrated"], false, "{result}");
+}
+
+/// No guest starts.
+#[test]
+fn costs_that_no_machine_has_are_refused_by_name() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let file = chronodisk.path("machine.json");
+    let refuses = |content: &str, flags: &[&str], reason: &str| {
+        std::fs::write(&file, content).unwrap();
+        let output = chronodisk.run("null", &[&["--machine", file.to_str().unwrap()], flags].concat(), &["true"]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(reason), "{error}");
+    };
+    let good = serde_json::to_value(another_machine()).unwrap();
+    let with = |path: &str, value: serde_json::Value| {
+        let mut changed = good.clone();
+        *changed.pointer_mut(path).unwrap() = value;
+        changed.to_string()
+    };
+    refuses("words", &[], "machine.json: not JSON");
+    refuses("{}", &[], "not a file of `chronodisk calibrate`");
+    refuses(&with("/schema", "chronodisk.calibration/5".into()), &[], "its schema is chronodisk.calibration/5");
+    refuses(&with("/costs/works/0/scale", (-1.0).into()), &[], "costs.works[0].scale is -1, expected 0 to 10");
+    refuses(&with("/costs/other_scale", 1e9.into()), &[], "costs.other_scale is 1000000000, expected 0 to 10");
+    refuses(&with("/costs/works", serde_json::json!([])), &[], "invalid length 0");
+    refuses(&with("/costs/requests/wake_up_nanos", u64::MAX.into()), &[], "costs.requests.wake_up_nanos is");
+    refuses(&" ".repeat(2 << 20), &[], "longer than 1 MiB");
+    refuses(&good.to_string(), &["--clock", "real"], "--machine needs --cpu measured");
+    refuses(&good.to_string(), &["--kernel-scale", "0.1"], "cannot be used with");
 }
 
 #[test]

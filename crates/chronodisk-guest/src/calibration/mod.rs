@@ -12,10 +12,10 @@ mod requests;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, TextFile};
 use serde::{Deserialize, Serialize};
 
 pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
@@ -114,9 +114,26 @@ pub const FILE_VARIABLE: &str = "CHRONODISK_CALIBRATION";
 /// The saved calibration of this machine; `None` if there is none or it is unreadable.
 #[must_use]
 pub fn kept() -> Option<Calibration> {
-    let text = fs::read_to_string(file()?).ok()?;
-    let calibration: Calibration = serde_json::from_str(&text).ok()?;
-    (calibration.schema == SCHEMA && calibration.machine == Machine::this()).then_some(calibration)
+    read(&file()?).ok().filter(|calibration| calibration.machine == Machine::this())
+}
+
+/// Reads a calibration of any machine.
+///
+/// # Errors
+/// A sentence without the file's name: the host's error, a file that is no calibration of this version, and costs that
+/// no machine has.
+pub fn read(path: &Path) -> Result<Calibration, String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let text = TextFile::Calibration.read(file).map_err(|error| error.to_string())?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
+    match value["schema"].as_str() {
+        Some(SCHEMA) => {}
+        Some(other) => return Err(format!("its schema is {other}, expected {SCHEMA}; calibrate that machine again")),
+        None => return Err(format!("not a file of `chronodisk calibrate`: no schema, expected {SCHEMA}")),
+    }
+    let calibration: Calibration = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    calibration.costs.check()?;
+    Ok(calibration)
 }
 
 /// Saves a calibration for later runs, completely or not at all.

@@ -104,6 +104,11 @@ pub struct GuestArguments {
     #[arg(long, value_name = "F", value_parser = quantity::kernel_scale)]
     pub kernel_scale: Option<f64>,
 
+    /// Uses the costs of another machine under --cpu measured: a file that calibrate has written there (default: this
+    /// machine's calibration, or built-in costs)
+    #[arg(long, value_name = "FILE", conflicts_with = "kernel_scale")]
+    pub machine: Option<PathBuf>,
+
     /// Sets the speed of the guest's processor relative to this host's, such as 2x or 0.5x
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::cpu_speed)]
     pub cpu_speed: f64,

@@ -192,15 +192,16 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
     Ok(devices.iter().enumerate().map(options).collect())
 }
 
-/// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses contradictions.
+/// The guest's time, from --clock, --cpu, --idle, --kernel-scale, --machine and --cpu-speed; refuses contradictions.
 pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<GuestTime, Failure> {
     let idle = match arguments.idle {
         Some(Idle::Jump) => IdlePace::Jump,
         Some(Idle::Host) => IdlePace::Host,
         None => IdlePace::JumpUntilTyping,
     };
+    let machine = arguments.machine.as_deref().map(costs_of_machine).transpose()?;
     let measured = |costs: KernelCosts| MeasuredCpu {
-        costs: arguments.kernel_scale.map_or(costs, KernelCosts::uniform),
+        costs: arguments.kernel_scale.map(KernelCosts::uniform).or(machine).unwrap_or(costs),
         speed: arguments.cpu_speed,
     };
     let time = match (arguments.clock, arguments.cpu) {
@@ -233,10 +234,17 @@ pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<Gu
         |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
     match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
         (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
+        _ if machine.is_some() && !is_measured => needs_measured("--machine"),
         // A replay uses recorded CPU time.
         (_, false) if !is_measured && !replays => needs_measured("--cpu-speed"),
         _ => Ok(time),
     }
+}
+
+fn costs_of_machine(file: &Path) -> Result<KernelCosts, Failure> {
+    let read =
+        calibration::read(file).map_err(|error| Failure::usage(format!("--machine {}: {error}", file.display())));
+    Ok(read?.costs)
 }
 
 /// Checks that the other options are possible in the host's time.

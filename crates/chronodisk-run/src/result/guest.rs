@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use chronodisk_guest::calibration;
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Settled,
     Stage, Work, WorkCost,
@@ -26,9 +27,14 @@ pub(super) fn clock_info(time: &GuestTime) -> ClockInfo {
         cpu: time.cpu_name().to_owned(),
         kernel_scale: costs.map(|costs| costs.other_scale),
         kernel_costs: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| by_name(&costs)),
-        calibrated: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| costs != KernelCosts::default()),
+        calibrated: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| is_this_machines(&costs)),
         cpu_speed: cpu.map(|cpu| cpu.speed).filter(|speed| *speed != CPU_SPEED_DEFAULT),
     }
+}
+
+/// Whether the costs were measured on this machine; others are built in, or of the machine that was asked for.
+fn is_this_machines(costs: &KernelCosts) -> bool {
+    calibration::kept().is_some_and(|kept| kept.costs == *costs)
 }
 
 /// Description of the guest and its file system. The first repetition adds the kernel's version.
