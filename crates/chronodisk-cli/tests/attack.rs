@@ -10,6 +10,8 @@ mod campaign;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]
 #[path = "durability/clients.rs"]
 mod clients;
+#[path = "common/default_signals.rs"]
+mod default_signals;
 #[path = "attack/endings.rs"]
 mod endings;
 #[path = "attack/files.rs"]
@@ -20,8 +22,6 @@ mod folder;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]
 #[path = "durability/guest.rs"]
 mod guest;
-#[path = "common/hangup.rs"]
-mod hangup;
 #[path = "attack/inputs.rs"]
 mod inputs;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]

@@ -13,13 +13,13 @@ mod in_guest {
     #[path = "../common/helpers.rs"]
     mod common;
     mod confined;
+    #[path = "../common/default_signals.rs"]
+    mod default_signals;
     mod elsewhere;
     mod endings;
     mod exact;
     mod file_systems;
     mod guides;
-    #[path = "../common/hangup.rs"]
-    mod hangup;
     mod helpers;
     mod machine;
     #[path = "../common/pages.rs"]

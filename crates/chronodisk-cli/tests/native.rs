@@ -1,9 +1,9 @@
 //! `chronodisk mount` and `serve --attach` from outside. They need root, FUSE and loop devices.
 
+#[path = "common/default_signals.rs"]
+mod default_signals;
 #[path = "native/endings.rs"]
 mod endings;
-#[path = "common/hangup.rs"]
-mod hangup;
 #[path = "common/helpers.rs"]
 mod helpers;
 #[allow(dead_code, reason = "tests/guest.rs uses the rest")]

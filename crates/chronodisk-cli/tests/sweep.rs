@@ -1,7 +1,7 @@
 //! Sweeps as a user has them: killed, resumed, with the command's own cells.
 
-#[path = "common/hangup.rs"]
-mod hangup;
+#[path = "common/default_signals.rs"]
+mod default_signals;
 #[path = "common/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use self::hangup::ended_by_hangup;
+use self::default_signals::with_default_signals;
 use self::helpers::descendants;
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Command {
@@ -367,7 +367,7 @@ fn a_signal_to_the_sweep_ends_its_cells_and_is_its_status() {
         let folder = folder.path();
         fs::write(folder.join("s.toml"), sweep).unwrap();
         let mut command = chronodisk(folder, &["sweep", "s.toml", "-o", "out", "--jobs", "2"]);
-        ended_by_hangup(&mut command);
+        with_default_signals(&mut command);
         let mut child = command.spawn().unwrap();
         while descendants(child.id()).len() < 2 {
             assert!(child.try_wait().unwrap().is_none(), "{name}: it ended by itself");

@@ -96,10 +96,10 @@ impl Decoder {
         if self.buffer.len() < HEADER_BYTES {
             return Ok(None);
         }
-        let kind = Kind::from_byte(self.buffer[0]).ok_or(BadFrame)?;
+        let kind = Kind::from_byte(self.buffer[0]).ok_or_else(|| self.bad_frame())?;
         let len_bytes = u32::from_le_bytes(self.buffer[1..HEADER_BYTES].try_into().expect("four bytes")) as usize;
         if len_bytes > PAYLOAD_BYTES_MAX {
-            return Err(BadFrame);
+            return Err(self.bad_frame());
         }
         if self.buffer.len() < HEADER_BYTES + len_bytes {
             return Ok(None);
@@ -108,15 +108,25 @@ impl Decoder {
         self.buffer.drain(..HEADER_BYTES + len_bytes);
         Ok(Some((kind, payload)))
     }
+
+    fn bad_frame(&self) -> BadFrame {
+        BadFrame { found: self.buffer[..self.buffer.len().min(SHOWN_BYTES)].to_vec() }
+    }
 }
 
+/// Bytes that an error shows.
+const SHOWN_BYTES: usize = 64;
+
 /// The byte stream is not one of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadFrame;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadFrame {
+    /// The first bytes at the wrong place.
+    found: Vec<u8>,
+}
 
 impl fmt::Display for BadFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the guest's serial line carries something that is not a frame")
+        write!(f, "the guest's serial line carries \"{}\", which is not a frame", self.found.escape_ascii())
     }
 }
 
@@ -151,7 +161,7 @@ mod tests {
         for bytes in [[99, 0, 0, 0, 0], [Kind::Stdout as u8, 0xff, 0xff, 0xff, 0xff]] {
             let mut decoder = Decoder::default();
             decoder.feed(&bytes);
-            assert_eq!(decoder.next(), Err(BadFrame));
+            assert_eq!(decoder.next(), Err(BadFrame { found: bytes.to_vec() }));
         }
     }
 }

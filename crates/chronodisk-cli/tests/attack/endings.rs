@@ -5,9 +5,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::campaign::Verdict;
+use crate::default_signals::with_default_signals;
 use crate::folder::{TestFolder, signal};
 use crate::guest::{can_run, family};
-use crate::hangup::ended_by_hangup;
 use crate::ledger::Random;
 
 const COMMANDS: [&[&str]; 6] = [
@@ -35,7 +35,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     }
     let place = TestFolder::new();
     let mut child = place.chronodisk(command);
-    ended_by_hangup(&mut child);
+    with_default_signals(&mut child);
     let mut child = child.spawn().expect("the command starts");
     std::thread::sleep(delay);
     let before = family(child.id());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::hangup::ended_by_hangup;
+use super::default_signals::with_default_signals;
 use super::support::{Chronodisk, processes_with, text};
 
 /// Longest end on a busy host. On a quiet one it takes 5 s for commands that ignore signals.
@@ -42,7 +42,7 @@ impl Running {
             .env("PYTHONPATH", python)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        ended_by_hangup(&mut command);
+        with_default_signals(&mut command);
         Running { child: command.spawn().unwrap(), mark }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::hangup::ended_by_hangup;
+use super::default_signals::with_default_signals;
 use super::helpers::{descendants, helpers_of, kill, row_of};
 use super::{Native, our_loop_devices};
 
@@ -359,7 +359,7 @@ fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: u
         let mut command = native.command(&[&flags[..], &["--", "sh", "-c", &script]].concat());
         let mark = native.path(&word);
         command.env("MARK", &mark).env("WORD", &word).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        ended_by_hangup(&mut command);
+        with_default_signals(&mut command);
         let mut command = command.spawn().unwrap();
         let give_up = Instant::now() + Duration::from_secs(60);
         while !mark.exists() {
