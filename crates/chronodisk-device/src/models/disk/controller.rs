@@ -13,7 +13,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, St
 use super::arm::Arm;
 use super::buffer::Segment;
 use super::drive::Drive;
-use super::geometry::{BlockPosition, Track};
+use super::geometry::{BlockPosition, Spot, Track};
 use super::link::Link;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{FastWrite, InitialPhase};
@@ -103,6 +103,8 @@ pub(super) struct Job {
     pub(super) block_time: Ticks,
     pub(super) first: u64,
     pub(super) end: u64,
+    /// Where `first` is, once the scheduler has asked for it.
+    pub(super) spot: Option<Spot>,
     /// Next block to cross the bus.
     pub(super) out: u64,
     /// Next block of a write to reach the medium.
@@ -201,7 +203,7 @@ impl Disk {
     #[must_use]
     pub fn time_to_reach(&self, at: Nanos, block: u64, write: bool) -> Nanos {
         assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
-        nanos(self.positioning(self.arm.track, ticks(at), block, write))
+        nanos(self.positioning(self.arm.track, ticks(at), self.drive.geometry.spot(block), write))
     }
 
     /// Blocks of a track that will have begun to pass since `block` did when the arm is there, if it leaves at `at`
@@ -212,17 +214,18 @@ impl Disk {
     #[must_use]
     pub fn begun_on_arrival(&self, at: Nanos, block: u64, write: bool) -> u64 {
         assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
-        let (place, mechanics) = (self.drive.geometry.locate(block), &self.drive.mechanics);
-        let moved = mechanics.positioning(self.arm.track, place.track, write);
+        let (geometry, mechanics) = (&self.drive.geometry, &self.drive.mechanics);
+        let (spot, per_track) = (geometry.spot(block), geometry.blocks_per_track(block));
+        let moved = mechanics.positioning(self.arm.track, spot.track, write);
         match mechanics.access {
-            Access::Full => self.begun(ticks(at) + moved, &place),
-            Access::HalfTurn(_) | Access::Constant(_) => u64::from(place.blocks_per_track),
+            Access::Full => self.begun(ticks(at) + moved, spot.angle, per_track),
+            Access::HalfTurn(_) | Access::Constant(_) => u64::from(per_track),
         }
     }
 
-    /// Blocks that will have begun to pass at an instant since the one at `place` did.
-    pub(super) fn begun(&self, at: Ticks, place: &BlockPosition) -> u64 {
-        self.drive.begun(self.phase, at, place)
+    /// Blocks that will have begun to pass at an instant since the one at `angle` did.
+    pub(super) fn begun(&self, at: Ticks, angle: u64, per_track: u32) -> u64 {
+        self.drive.begun(self.phase, at, angle, per_track)
     }
 
     /// Parts of a turn.
@@ -230,11 +233,10 @@ impl Disk {
         self.drive.mechanics.spindle().turn
     }
 
-    /// Seek, head switch, settling and rotation from a track at an instant to a block.
-    pub(super) fn positioning(&self, from: Track, at: Ticks, block: u64, write: bool) -> Ticks {
-        let (place, mechanics) = (self.drive.geometry.locate(block), &self.drive.mechanics);
-        let moved = mechanics.positioning(from, place.track, write);
-        moved + self.latency(at + moved, place.angle)
+    /// Seek, head switch, settling and rotation from a track at an instant to a place.
+    pub(super) fn positioning(&self, from: Track, at: Ticks, spot: Spot, write: bool) -> Ticks {
+        let moved = self.drive.mechanics.positioning(from, spot.track, write);
+        moved + self.latency(at + moved, spot.angle)
     }
 
     /// Time from an instant until the platter is at an angle.
@@ -323,6 +325,7 @@ impl Disk {
             accepted: self.clock,
             sequence,
             live: true,
+            spot: None,
         };
         match self.free_jobs.pop() {
             Some(id) => {

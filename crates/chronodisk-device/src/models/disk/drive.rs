@@ -1,6 +1,6 @@
 //! A drive's immutable part: everything that follows from its parameters, prepared once and shared by forks.
 
-use super::geometry::{BlockPosition, Geometry, mul_div};
+use super::geometry::{Geometry, mul_div};
 use super::mechanics::{Access, Mechanics, Ticks, duration};
 use super::parameters::{
     After, CacheParameters, DiskParameters, ExtraDisconnect, InitialPhase, Millionths, NonvolatileParameters,
@@ -49,7 +49,7 @@ impl Drive {
     pub(crate) fn average_seek(&self, blocks: u64) -> chronodisk_sim::Nanos {
         const PAIRS: u64 = 4_096;
         let mut stream = chronodisk_sim::RandomStream::new(0, "disk", "average-seek");
-        let mut cylinder = || self.geometry.locate(stream.below(blocks)).track.cylinder;
+        let mut cylinder = || self.geometry.spot(stream.below(blocks)).track.cylinder;
         let total: Ticks = (0..PAIRS).map(|_| self.mechanics.seek_time(cylinder().abs_diff(cylinder()))).sum();
         super::mechanics::nanos(total / PAIRS)
     }
@@ -68,10 +68,10 @@ impl Drive {
         }
     }
 
-    /// Blocks that will have begun to pass at an instant since the one at `place` did.
-    pub(super) fn begun(&self, phase: u64, at: Ticks, place: &BlockPosition) -> u64 {
-        let (turn, per_track) = (self.mechanics.spindle().turn, u64::from(place.blocks_per_track));
-        let behind = (self.angle(phase, at) + turn - place.angle) % turn;
+    /// Blocks that will have begun to pass at an instant since the one at `angle` did.
+    pub(super) fn begun(&self, phase: u64, at: Ticks, angle: u64, per_track: u32) -> u64 {
+        let (turn, per_track) = (self.mechanics.spindle().turn, u64::from(per_track));
+        let behind = (self.angle(phase, at) + turn - angle) % turn;
         let blocks = mul_div(behind, per_track, turn);
         if behind > mul_div(blocks, turn, per_track) { blocks + 1 } else { blocks }
     }

@@ -476,6 +476,7 @@ impl Disk {
             current.had_arm = false;
             current.hit = Hit::Miss;
             current.first = if current.write { current.written } else { current.out }.min(current.end - 1);
+            current.spot = None;
             current.out = current.first;
             current.written = current.first;
             if !self.pending.contains(&job) {

@@ -39,6 +39,10 @@ fn signed_duration(time: Picos) -> i64 {
 pub(crate) struct Mechanics {
     pub(crate) access: Access,
     seek: Seek,
+    /// By distance: the least positioning time over the first of `1 << least_shift` distances and over longer ones.
+    least_to_read: Vec<Ticks>,
+    least_to_write: Vec<Ticks>,
+    least_shift: u32,
     head_switch: Ticks,
     write_settle: i64,
     spindle: Spindle,
@@ -79,7 +83,17 @@ impl Spindle {
         }
     }
 
+    /// The angle some time after another one.
+    #[inline]
+    pub(crate) fn angle_after(&self, angle: u64, elapsed: Ticks) -> u64 {
+        match elapsed.checked_mul(self.speed).and_then(|parts| parts.checked_add(angle)) {
+            Some(parts) => parts % self.turn,
+            None => (self.angle(elapsed) + angle) % self.turn,
+        }
+    }
+
     /// Time from one angle to the next passage of another.
+    #[inline]
     pub(crate) fn time_between(&self, from: u64, to: u64) -> Ticks {
         let parts = if to >= from { to - from } else { to + self.turn - from };
         parts / self.speed
@@ -112,13 +126,22 @@ impl Mechanics {
             AccessTime::AverageRotation => Access::HalfTurn(spindle.period() / 2),
             AccessTime::Constant(time) => Access::Constant(duration(time)),
         };
-        Mechanics {
+        let seek = Seek::new(&parameters.seek, cylinders);
+        let least_shift = coarse_shift(cylinders);
+        let least = |index: u32| seek.least_from(index << least_shift, cylinders);
+        let mut mechanics = Mechanics {
             access,
-            seek: Seek::new(&parameters.seek, cylinders),
+            least_to_read: (0..=cylinders >> least_shift).map(least).collect(),
+            least_to_write: Vec::new(),
+            least_shift,
+            seek,
             head_switch: duration(parameters.head_switch),
             write_settle: signed_duration(parameters.write_settle),
             spindle,
-        }
+        };
+        mechanics.least_to_write =
+            mechanics.least_to_read.iter().map(|&moved| mechanics.settled(moved, true)).collect();
+        mechanics
     }
 
     /// Whether accesses take a fixed time.
@@ -135,16 +158,28 @@ impl Mechanics {
         self.seek.time(cylinders)
     }
 
+    /// A lower bound of [`positioning`](Self::positioning) over so many cylinders, soon computed.
+    #[inline]
+    pub(crate) fn least_positioning(&self, cylinders: u32, write: bool) -> Ticks {
+        let least = if write { &self.least_to_write } else { &self.least_to_read };
+        least.get((cylinders >> self.least_shift) as usize).copied().unwrap_or(0)
+    }
+
+    fn settled(&self, moved: Ticks, write: bool) -> Ticks {
+        if write && moved > 0 { moved.saturating_add_signed(self.write_settle) } else { moved }
+    }
+
     /// Time from one track to another: seek and head switch overlap, a write settles longer.
     pub(crate) fn positioning(&self, from: Track, to: Track, write: bool) -> Ticks {
         let seek = self.seek.time(from.cylinder.abs_diff(to.cylinder));
         let switch = if from.head == to.head { 0 } else { self.head_switch };
-        match seek.max(switch) {
-            0 => 0,
-            moved if write => moved.saturating_add_signed(self.write_settle),
-            moved => moved,
-        }
+        self.settled(seek.max(switch), write)
     }
+}
+
+/// So many low bits of a distance are left out in tables by distance, which have 128 to 256 entries.
+fn coarse_shift(cylinders: u32) -> u32 {
+    (u32::BITS - cylinders.leading_zeros()).saturating_sub(8)
 }
 
 /// A seek curve in ticks.
@@ -163,8 +198,17 @@ enum Seek {
     },
     Hpl(Hpl),
     HplPlus10([Ticks; 10], Hpl),
+    Extracted(Extracted),
+}
+
+/// Straight lines between points.
+#[derive(Debug)]
+struct Extracted {
     /// Distances and times from (0, 0) on.
-    Extracted(Vec<(u32, Ticks)>),
+    points: Vec<(u32, Ticks)>,
+    /// By distance: the first point at the first of `1 << shift` distances or behind it.
+    starts: Vec<u32>,
+    shift: u32,
 }
 
 #[derive(Debug)]
@@ -195,8 +239,8 @@ impl Seek {
             SeekCurve::Hpl(curve) => Seek::Hpl(Hpl::new(curve)),
             SeekCurve::HplPlus10 { first_ten, rest } => Seek::HplPlus10(first_ten.map(duration), Hpl::new(rest)),
             SeekCurve::Extracted(points) => {
-                let origin = std::iter::once((0, 0));
-                Seek::Extracted(origin.chain(points.iter().map(|p| (p.cylinders, duration(p.time)))).collect())
+                let points = points.iter().map(|point| (point.cylinders, duration(point.time)));
+                Seek::Extracted(Extracted::new(std::iter::once((0, 0)).chain(points).collect(), cylinders))
             }
         }
     }
@@ -234,22 +278,64 @@ impl Seek {
             Seek::Hpl(curve) => curve.time(distance),
             Seek::HplPlus10(first_ten, _) if distance <= 10 => first_ten[distance as usize - 1],
             Seek::HplPlus10(_, rest) => rest.time(distance),
-            Seek::Extracted(points) => extracted(points, distance),
+            Seek::Extracted(points) => points.time(distance),
         }
     }
 }
 
-/// On the straight line through the two points around `distance`, or the last two.
-fn extracted(points: &[(u32, Ticks)], distance: u32) -> Ticks {
-    let above = points.partition_point(|&(d, _)| d < distance).min(points.len() - 1);
-    let ((d1, t1), (d2, t2)) = (points[above - 1], points[above]);
-    if d2 == distance {
-        return t2;
+impl Seek {
+    /// A lower bound of the times of seeks over at least `distance` and less than `cylinders` cylinders.
+    fn least_from(&self, distance: u32, cylinders: u32) -> Ticks {
+        if distance == 0 {
+            return 0;
+        }
+        match self {
+            Seek::Constant(_) | Seek::Linear { .. } => self.time(distance),
+            Seek::Lee { line, root, .. } if *line >= 0 && *root >= 0 => self.time(distance),
+            Seek::Lee { .. } => 0,
+            Seek::Hpl(curve) => curve.least_from(distance),
+            Seek::HplPlus10(first_ten, rest) => {
+                let short = first_ten.iter().skip(distance as usize - 1).copied();
+                short.chain([rest.least_from(distance.max(11))]).min().unwrap_or(0)
+            }
+            Seek::Extracted(points) => points.least_from(distance, cylinders),
+        }
     }
-    let (run, rise) = (u64::from(d2 - d1), u64::from(distance - d1));
-    match t2 >= t1 {
-        true => t1 + mul_div(t2 - t1, rise, run),
-        false => t1.saturating_sub(mul_div(t1 - t2, rise, run)),
+}
+
+impl Extracted {
+    fn new(points: Vec<(u32, Ticks)>, cylinders: u32) -> Extracted {
+        let shift = coarse_shift(cylinders);
+        let last = cylinders >> shift;
+        let start = |index: u32| points.partition_point(|&(distance, _)| distance < index << shift) as u32;
+        // The last entry is the end of the points.
+        let starts = (0..=last).map(start).chain([points.len() as u32]).collect();
+        Extracted { points, starts, shift }
+    }
+
+    /// On the straight line through the two points around `distance`, or the last two.
+    fn time(&self, distance: u32) -> Ticks {
+        let index = (distance >> self.shift) as usize;
+        let index = index.min(self.starts.len() - 2);
+        let (start, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
+        let above = start + self.points[start..end].partition_point(|&(d, _)| d < distance);
+        let above = above.min(self.points.len() - 1);
+        let ((d1, t1), (d2, t2)) = (self.points[above - 1], self.points[above]);
+        if d2 == distance {
+            return t2;
+        }
+        let (run, rise) = (u64::from(d2 - d1), u64::from(distance - d1));
+        match t2 >= t1 {
+            true => t1 + mul_div(t2 - t1, rise, run),
+            false => t1.saturating_sub(mul_div(t1 - t2, rise, run)),
+        }
+    }
+
+    /// Between two points and behind the last one the time is on a straight line.
+    fn least_from(&self, distance: u32, cylinders: u32) -> Ticks {
+        let behind = self.points.partition_point(|&(d, _)| d < distance);
+        let ends = [self.time(distance), self.time(cylinders.max(distance))];
+        self.points[behind..].iter().map(|&(_, time)| time).chain(ends).min().unwrap_or(0)
     }
 }
 
@@ -263,11 +349,120 @@ impl Hpl {
         }
     }
 
+    /// Both lines rise, but may not meet, and a single cylinder has a time of its own.
+    fn least_from(&self, distance: u32) -> Ticks {
+        let single = if distance == 1 { self.time(1) } else { Ticks::MAX };
+        let near = distance.max(if self.single.is_some() { 2 } else { 1 });
+        single.min(self.time(near)).min(self.time(self.threshold.max(near)))
+    }
+
     fn time(&self, distance: u32) -> Ticks {
         match self.single {
             Some(single) if distance == 1 => single,
             _ if distance < self.threshold => self.root.0 + mul_div(root(distance), self.root.1, FRACTION as u64),
             _ => self.line.0 + self.line.1 * u64::from(distance),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::models::disk::tests::small;
+    use crate::models::disk::{SeekPoint, ThreePoints};
+
+    const CYLINDERS: u32 = 3_000;
+
+    fn micros() -> impl Strategy<Value = Picos> {
+        (0_i64..20_000).prop_map(Picos::from_micros)
+    }
+
+    fn three() -> impl Strategy<Value = ThreePoints> {
+        // Lee's coefficients may have either sign.
+        (1_i64..3_000, 0_i64..6_000, 0_i64..9_000).prop_map(|(single, more, most)| ThreePoints {
+            single: Picos::from_micros(single),
+            average: Picos::from_micros(single + more),
+            full: Picos::from_micros(single + more + most),
+        })
+    }
+
+    fn hpl() -> impl Strategy<Value = HplCurve> {
+        let lines = (micros(), 0_i64..200, micros(), 0_i64..20);
+        (1_u32..CYLINDERS, lines, prop::option::of(micros())).prop_map(
+            |(threshold_cylinders, (root_constant, root, line_constant, line), single)| HplCurve {
+                threshold_cylinders,
+                root_constant,
+                root_factor: Picos::from_micros(root),
+                line_constant,
+                line_factor: Picos::from_micros(line),
+                single,
+            },
+        )
+    }
+
+    fn curves() -> impl Strategy<Value = SeekCurve> {
+        let points = prop::collection::btree_map(1_u32..CYLINDERS, micros(), 2..40);
+        prop_oneof![
+            micros().prop_map(SeekCurve::Constant),
+            three().prop_map(SeekCurve::Linear),
+            three().prop_map(SeekCurve::Lee),
+            hpl().prop_map(SeekCurve::Hpl),
+            (prop::array::uniform10(micros()), hpl())
+                .prop_map(|(first_ten, rest)| SeekCurve::HplPlus10 { first_ten, rest }),
+            points.prop_map(|points| {
+                let point = |(cylinders, time)| SeekPoint { cylinders, time };
+                SeekCurve::Extracted(points.into_iter().map(point).collect())
+            }),
+        ]
+    }
+
+    fn mechanics(seek: SeekCurve, settle_micros: i64, cylinders: u32) -> Mechanics {
+        let write_settle = Picos::from_micros(settle_micros);
+        Mechanics::new(&MechanicsParameters { seek, write_settle, ..small().mechanics }, cylinders)
+    }
+
+    proptest! {
+        #[test]
+        fn no_seek_takes_less_than_the_least_over_its_distance(
+            curve in curves(),
+            settle in -2_000_i64..2_000,
+            cylinders in 1_u32..CYLINDERS,
+        ) {
+            let mechanics = mechanics(curve, settle, cylinders);
+            for write in [false, true] {
+                let mut least = 0;
+                for distance in 0..cylinders {
+                    let to = Track { cylinder: distance, head: 0 };
+                    let time = mechanics.positioning(Track::default(), to, write);
+                    let bound = mechanics.least_positioning(distance, write);
+                    prop_assert!(bound >= least, "{bound} over {distance} cylinders, {least} over less");
+                    prop_assert!(bound <= time, "{bound} over {distance} cylinders, which take {time}");
+                    least = bound;
+                }
+            }
+        }
+
+        #[test]
+        fn an_angle_some_time_after_another_is_that_of_the_sum(
+            rpm in 1_u32..40_000,
+            at in 0_u64..1 << 62,
+            elapsed in 0_u64..1 << 62,
+        ) {
+            let spindle = Spindle::new(Rpm { numerator: rpm, denominator: 1 });
+            prop_assert_eq!(spindle.angle_after(spindle.angle(at), elapsed), spindle.angle(at + elapsed));
+        }
+    }
+
+    #[test]
+    fn times_between_extracted_points_are_on_straight_lines() {
+        let points = [(1, 1_000), (2, 3_000), (700, 2_302), (1_500, 10_302)];
+        let points = points.map(|(cylinders, micros)| SeekPoint { cylinders, time: Picos::from_micros(micros) });
+        let mechanics = mechanics(SeekCurve::Extracted(points.to_vec()), 0, 2_000);
+        let micros = |distance| mechanics.seek_time(distance) / (1_000 * TICKS_PER_NANO);
+        let distances = [0, 1, 2, 3, 699, 700, 701, 1_499, 1_500, 1_501, 1_999];
+        let times = [0, 1_000, 3_000, 2_999, 2_303, 2_302, 2_312, 10_292, 10_302, 10_312, 15_292];
+        assert_eq!(distances.map(micros), times);
     }
 }

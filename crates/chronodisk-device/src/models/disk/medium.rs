@@ -90,7 +90,7 @@ impl Disk {
         self.statistics.rotation_time += latency;
         let immediate = (self.arm.immediate || reads_free) && self.drive.mechanics.access == Access::Full;
         if immediate {
-            let blocks = self.begun(self.clock, &place);
+            let blocks = self.begun(self.clock, place.angle, place.blocks_per_track);
             let entry = self.arm.target + blocks;
             if blocks > 0 && entry < place.track_end {
                 self.arm.entry = Some(entry);

@@ -1,7 +1,7 @@
 //! Which of the jobs that wait gets the arm next.
 
 use super::controller::{Disk, JobId};
-use super::geometry::Track;
+use super::geometry::{Spot, Track};
 use super::mechanics::{Access, Ticks, duration};
 use super::parameters::{GeometryKnowledge, Scheduler};
 
@@ -61,7 +61,7 @@ impl Disk {
         let place = match self.drive.queue.knowledge {
             GeometryKnowledge::BlockNumbers => i128::from(self.jobs[job].first),
             GeometryKnowledge::Zones => i128::from(self.drive.geometry.rough_track(self.jobs[job].first).0.cylinder),
-            GeometryKnowledge::Exact => i128::from(self.drive.geometry.locate(self.jobs[job].first).track.cylinder),
+            GeometryKnowledge::Exact => i128::from(self.spot(job).track.cylinder),
         };
         const BEHIND: i128 = 1 << 80;
         match self.drive.queue.scheduler {
@@ -88,14 +88,23 @@ impl Disk {
         }
     }
 
+    /// Where a job's first block is. The answer is kept, because each choice asks for all jobs that wait.
+    fn spot(&mut self, job: JobId) -> Spot {
+        let current = &mut self.jobs[job];
+        *current.spot.get_or_insert_with(|| self.drive.geometry.spot(current.first))
+    }
+
     /// Positioning time of a job as far as the scheduler knows the geometry.
-    fn predicted(&self, job: JobId) -> u64 {
-        let current = &self.jobs[job];
+    fn predicted(&mut self, job: JobId) -> u64 {
+        let current = self.jobs[job];
         let queue = &self.drive.queue;
         let delay = duration(if current.write { queue.write_initiation } else { queue.read_initiation });
         let leaves = self.clock + delay;
         match queue.knowledge {
-            GeometryKnowledge::Exact => self.positioning(self.arm.track, leaves, current.first, current.write),
+            GeometryKnowledge::Exact => {
+                let spot = self.spot(job);
+                self.positioning(self.arm.track, leaves, spot, current.write)
+            }
             GeometryKnowledge::Zones => {
                 let (track, angle) = self.drive.geometry.rough_track(current.first);
                 let moved = self.drive.mechanics.positioning(self.arm.track, track, current.write);

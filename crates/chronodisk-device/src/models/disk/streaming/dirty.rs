@@ -1,5 +1,7 @@
 //! The write buffer: ranges of blocks that are not on the medium.
 
+use super::super::geometry::{Geometry, Spot};
+
 /// Ranges in order of their blocks; none overlap. Neighbours of the same epoch are one range.
 #[derive(Clone, Debug)]
 pub(super) struct Dirty {
@@ -15,6 +17,16 @@ pub(super) struct Range {
     pub(super) end: u64,
     /// Flushes that came before its oldest block.
     pub(super) epoch: u64,
+    /// Where `first` is, once the arm has asked for it: it asks again at each choice of a target.
+    spot: Option<Spot>,
+}
+
+impl Range {
+    /// Where its first block is.
+    #[inline]
+    pub(super) fn spot(&mut self, geometry: &Geometry) -> &Spot {
+        self.spot.get_or_insert_with(|| geometry.spot(self.first))
+    }
 }
 
 impl Dirty {
@@ -29,6 +41,11 @@ impl Dirty {
 
     pub(super) fn ranges(&self) -> &[Range] {
         &self.ranges
+    }
+
+    /// As [`ranges`](Self::ranges), to ask for their places.
+    pub(super) fn ranges_mut(&mut self) -> &mut [Range] {
+        &mut self.ranges
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -90,7 +107,7 @@ impl Dirty {
                 range => {
                     let gap = range.map_or(end, |range| range.first.min(end));
                     self.blocks += gap - next;
-                    self.ranges.insert(at, Range { first: next, end: gap, epoch });
+                    self.ranges.insert(at, Range { first: next, end: gap, epoch, spot: None });
                     at = self.combine(at);
                     // It may have become one with the range behind it.
                     next = self.ranges[at - 1].end;
@@ -124,7 +141,7 @@ impl Dirty {
             match (range.first < first, range.end > end) {
                 (true, true) => {
                     self.ranges[at].end = first;
-                    self.ranges.insert(at + 1, Range { first: end, ..range });
+                    self.ranges.insert(at + 1, Range { first: end, spot: None, ..range });
                     return;
                 }
                 (true, false) => {
@@ -132,7 +149,7 @@ impl Dirty {
                     at += 1;
                 }
                 (false, true) => {
-                    self.ranges[at].first = end;
+                    self.ranges[at] = Range { first: end, spot: None, ..range };
                     return;
                 }
                 (false, false) => {

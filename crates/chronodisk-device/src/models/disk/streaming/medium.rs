@@ -1,9 +1,9 @@
 //! The arm: which request it serves next, and the runs of blocks that pass under its head.
 
-use super::super::geometry::{BlockPosition, Track};
-use super::super::mechanics::{Access, Ticks};
+use super::super::geometry::{BlockPosition, Spot, Track};
+use super::super::mechanics::{Access, Mechanics, Ticks};
 use super::dirty::Range;
-use super::{Command, StreamingDisk};
+use super::{Command, NEVER, Reading, StreamingDisk};
 
 /// Consecutive blocks that reads brought into the buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,12 +81,58 @@ enum Target {
     ReadOn,
 }
 
+/// Heads that look for the block with the shortest positioning time.
+struct Heads<'a> {
+    mechanics: &'a Mechanics,
+    track: Track,
+    /// The platter's angle when they can leave.
+    angle: u64,
+}
+
+impl Heads<'_> {
+    /// The positioning time of a block if it is below `limit`.
+    #[inline]
+    fn positioning(&self, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
+        let distance = self.track.cylinder.abs_diff(spot.track.cylinder);
+        let least = self.mechanics.least_positioning(distance, write);
+        if least < limit { self.positioning_after(least, spot, write, limit) } else { None }
+    }
+
+    /// The same, if the heads need at least `least` to come to the track.
+    fn positioning_after(&self, least: Ticks, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
+        // Heads that come later do not meet the block sooner.
+        if self.reached(least, spot) >= limit {
+            return None;
+        }
+        let moved = self.mechanics.positioning(self.track, spot.track, write);
+        Some(self.reached(moved, spot)).filter(|&time| time < limit)
+    }
+
+    /// When a block begins to pass, if the heads are on its track at `moved`.
+    #[inline]
+    fn reached(&self, moved: Ticks, spot: &Spot) -> Ticks {
+        let spindle = self.mechanics.spindle();
+        match self.mechanics.access {
+            Access::Full => moved + spindle.time_between(spindle.angle_after(self.angle, moved), spot.angle),
+            Access::HalfTurn(time) | Access::Constant(time) => moved + time,
+        }
+    }
+}
+
+/// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
+fn follows_another(reads: &[Reading], index: usize) -> bool {
+    const LOOKED_AT: usize = 64;
+    let first = reads[index].command.first();
+    reads.iter().take(LOOKED_AT).any(|other| other.command.end() == first)
+}
+
 /// Most dirty ranges, from the heads upwards, among which the shortest positioning time is looked for.
 const RANGES_LOOKED_AT: usize = 32;
 
 impl Arm {
-    pub(super) fn next_event(&self) -> Option<Ticks> {
-        self.run.map(|run| run.until)
+    /// The end of the run under way; [`NEVER`] without one.
+    pub(super) fn next_event(&self) -> Ticks {
+        self.run.as_ref().map_or(NEVER, |run| run.until)
     }
 
     /// Whether blocks of a range are on their way to the medium.
@@ -148,7 +194,8 @@ impl StreamingDisk {
         let Segment { start, end, .. } = self.segments[index];
         let mut any = false;
         for read in &mut self.reads {
-            read.attached |= (start..=end).contains(&read.next);
+            // From `start` up to `end`, without a branch.
+            read.attached |= read.next.wrapping_sub(start) <= end - start;
             any |= read.attached;
         }
         any
@@ -196,10 +243,11 @@ impl StreamingDisk {
 
     /// The oldest request that waits for the medium, and when it arrived.
     fn oldest(&self) -> Option<(Ticks, Oldest)> {
-        let read = self.reads.iter().map(|read| (read.command.arrived, Oldest::Read)).min();
+        // All are in order of arrival.
+        let read = self.reads.first().map(|read| (read.command.arrived, Oldest::Read));
         let write = |command: &Command| (command.arrived, Oldest::Write);
         let crossing = self.writes.front().map(|front| write(&front.command));
-        let uncommitted = self.uncommitted.iter().map(write).min();
+        let uncommitted = self.uncommitted.first().map(write);
         let flush = self.flushes.front().map(|flush| (flush.arrived, Oldest::Flush));
         read.into_iter().chain(crossing).chain(uncommitted).chain(flush).min()
     }
@@ -231,7 +279,7 @@ impl StreamingDisk {
                 self.statistics.aged += u64::from(aged);
                 self.arm.pass_since = self.clock;
                 let target = match oldest {
-                    Oldest::Read => self.oldest_read(),
+                    Oldest::Read => Some(Target::Read(0)),
                     Oldest::Write => self.oldest_write(),
                     Oldest::Flush => self.nearest(false, true),
                 };
@@ -242,7 +290,7 @@ impl StreamingDisk {
         }
         if !self.arm.wrote && attached {
             let next = self.arm.filling.map_or(0, |index| self.segments[index].end);
-            let continues = |read: &super::Reading| read.attached && read.command.end() > next;
+            let continues = |read: &Reading| read.attached && read.command.end() > next;
             if let Some(index) = self.reads.iter().position(continues) {
                 return Some(Target::Read(index));
             }
@@ -268,14 +316,9 @@ impl StreamingDisk {
         self.nearest(false, true)
     }
 
-    fn oldest_read(&self) -> Option<Target> {
-        let oldest = (0..self.reads.len()).min_by_key(|&index| (self.reads[index].command.arrived, index));
-        oldest.map(Target::Read)
-    }
-
     /// Dirty blocks of the oldest write, or if its blocks have no place yet, those that make the most room for it.
     fn oldest_write(&self) -> Option<Target> {
-        let oldest = self.uncommitted.iter().min_by_key(|command| command.arrived);
+        let oldest = self.uncommitted.first();
         let waits = self.writes.front();
         let range = match oldest {
             Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => {
@@ -303,26 +346,41 @@ impl StreamingDisk {
     }
 
     /// What has the shortest positioning time of the reads, the dirty ranges, or both.
-    fn nearest(&self, reads: bool, writes: bool) -> Option<Target> {
-        let from = self.clock.max(self.arm.free_from);
-        let mut best: Option<(Ticks, Target)> = None;
-        let mut consider = |cost: Ticks, target: Target| {
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, target));
-            }
-        };
-        let heads = self.reads.iter().enumerate().filter(|(_, read)| reads && !self.follows_another(read));
-        for (index, read) in heads {
-            consider(self.positioning(from, read.next, false), Target::Read(index));
+    fn nearest(&mut self, reads: bool, writes: bool) -> Option<Target> {
+        if reads && !writes && self.reads.len() == 1 {
+            return Some(Target::Read(0));
         }
-        let ranges = if writes { self.dirty.ranges() } else { &[] };
-        let upwards = if writes { self.dirty.index_behind(self.arm.finished.0) } else { 0 };
-        let upwards = ranges[upwards..].iter().chain(&ranges[..upwards]);
         let last_epoch = self.last_epoch();
-        for range in upwards.filter(|range| range.epoch <= last_epoch).take(RANGES_LOOKED_AT) {
-            consider(self.positioning(from, range.first, true), Target::Write(range.first));
+        let StreamingDisk { drive, arm, dirty, .. } = self;
+        let angle = drive.angle(self.phase, self.clock.max(arm.free_from));
+        let heads = Heads { mechanics: &drive.mechanics, track: arm.track, angle };
+        let (mut least, mut best) = (Ticks::MAX, None);
+        for index in 0..if reads { self.reads.len() } else { 0 } {
+            let read = &mut self.reads[index];
+            let spot = read.spot.get_or_insert_with(|| drive.geometry.spot(read.next));
+            if let Some(time) = heads.positioning(spot, false, least)
+                && !follows_another(&self.reads, index)
+            {
+                (least, best) = (time, Some(Target::Read(index)));
+            }
         }
-        best.map(|(_, target)| target)
+        if writes {
+            let upwards = dirty.index_behind(arm.finished.0);
+            let (before, behind) = dirty.ranges_mut().split_at_mut(upwards);
+            let mut left = RANGES_LOOKED_AT;
+            for ranges in [behind, before] {
+                for range in ranges.iter_mut().filter(|range| range.epoch <= last_epoch) {
+                    if left == 0 {
+                        break;
+                    }
+                    left -= 1;
+                    if let Some(time) = heads.positioning(range.spot(&drive.geometry), true, least) {
+                        (least, best) = (time, Some(Target::Write(range.first)));
+                    }
+                }
+            }
+        }
+        best
     }
 
     /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
@@ -337,21 +395,9 @@ impl StreamingDisk {
         (!writes, writes)
     }
 
-    /// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
-    fn follows_another(&self, read: &super::Reading) -> bool {
-        const LOOKED_AT: usize = 64;
-        self.reads.iter().take(LOOKED_AT).any(|other| other.command.end() == read.command.first())
-    }
-
     /// Whether the heads have just come to the end of a segment.
     fn moves_at(&self, index: usize) -> bool {
         self.arm.finished == (self.segments[index].end, self.clock)
-    }
-
-    fn positioning(&self, from: Ticks, block: u64, write: bool) -> Ticks {
-        let place = self.drive.geometry.locate(block);
-        let moved = self.drive.mechanics.positioning(self.arm.track, place.track, write);
-        moved + self.drive.latency(self.phase, from + moved, place.angle)
     }
 
     fn may_read_on(&self) -> bool {
@@ -404,12 +450,14 @@ impl StreamingDisk {
     /// Where a run for reading that begins with a block ends, if the track does not end before.
     fn read_end(&self, next: u64) -> u64 {
         let wanted = self.reads.iter().filter(|read| read.attached).map(|read| read.command.end());
+        if let Some(end) = wanted.filter(|&end| end > next).min() {
+            return end;
+        }
         let elsewhere = self.reads.iter().any(|read| !read.attached) || self.writes_are_urgent();
-        let limit = self.arm.filling.map_or(next, |index| match &self.segments[index] {
+        self.arm.filling.map_or(next, |index| match &self.segments[index] {
             segment if elsewhere && segment.sequential => self.least_limit(segment).max(next),
             segment => segment.limit,
-        });
-        wanted.filter(|&end| end > next).min().unwrap_or(limit)
+        })
     }
 
     /// End of a run for writing: the end of a waiting write, or enough room for the buffer.
@@ -465,7 +513,7 @@ impl StreamingDisk {
 
     /// Blocks that have begun to pass when the head comes to a track while the wanted ones pass; else 0.
     fn passes_last(&self, on_track: Ticks, place: &BlockPosition, blocks: u64) -> u64 {
-        let begun = self.drive.begun(self.phase, on_track, place);
+        let begun = self.drive.begun(self.phase, on_track, place.angle, place.blocks_per_track);
         if begun < blocks && self.drive.mechanics.access == Access::Full { begun } else { 0 }
     }
 
@@ -502,11 +550,14 @@ impl StreamingDisk {
         self.attach();
         let mut index = 0;
         while let Some(read) = self.reads.get_mut(index) {
-            if read.attached {
-                read.next = read.next.max(run.end).min(read.command.end());
+            if !read.attached {
+                index += 1;
+                continue;
             }
-            let read = *read;
+            read.next = read.next.max(run.end).min(read.command.end());
+            read.spot = None;
             if read.next == read.command.end() {
+                let read = *read;
                 self.reads.remove(index);
                 self.use_segment(segment, read.command.first(), read.command.end());
                 let sectors = u64::from(read.command.request.sectors);
@@ -519,6 +570,34 @@ impl StreamingDisk {
             } else {
                 index += 1;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::models::disk::Drive;
+    use crate::models::disk::tests::small;
+
+    proptest! {
+        /// With a limit and without, a block's positioning time is the seek, and the wait from its end on.
+        #[test]
+        fn a_limit_hides_longer_times_and_changes_none(
+            at in 0_u64..1 << 40,
+            (from, block) in (0_u64..5_000, 0_u64..5_000),
+            write: bool,
+            limit in 0_u64..20_000_000 * 16,
+        ) {
+            let drive = Drive::new(&small()).unwrap();
+            let (track, spot) = (drive.geometry.spot(from).track, drive.geometry.spot(block));
+            let moved = drive.mechanics.positioning(track, spot.track, write);
+            let time = moved + drive.latency(0, at + moved, spot.angle);
+            let heads = Heads { mechanics: &drive.mechanics, track, angle: drive.angle(0, at) };
+            prop_assert_eq!(heads.positioning(&spot, write, Ticks::MAX), Some(time));
+            prop_assert_eq!(heads.positioning(&spot, write, limit), Some(time).filter(|&time| time < limit));
         }
     }
 }

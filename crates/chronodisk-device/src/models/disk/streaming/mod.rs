@@ -47,6 +47,7 @@ use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, R
 
 use super::controller::SHORTEST;
 use super::drive::Drive;
+use super::geometry::Spot;
 use super::mechanics::{Ticks, nanos, ticks};
 use super::parameters::InitialPhase;
 use crate::{DeviceInfo, DeviceModel, Probe};
@@ -140,6 +141,8 @@ struct Reading {
     next: u64,
     /// The pass under way has passed its beginning, or comes to it next.
     attached: bool,
+    /// Where `next` is, once the arm has asked for it: it asks again at each choice of a target.
+    spot: Option<Spot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +181,9 @@ struct StreamingDiskStatistics {
     aged: u64,
 }
 
+/// An instant that does not come.
+const NEVER: Ticks = Ticks::MAX;
+
 /// Most blocks that cross the interface at once, so that the arm need not wait for a long request's last block.
 const PIECE_BLOCKS: u64 = 128;
 
@@ -215,33 +221,31 @@ impl StreamingDisk {
         }
     }
 
-    fn next_tick(&self) -> Option<Ticks> {
-        let crossing = self.crossing.map(|crossing| crossing.at);
-        let decoding = self.decoding.map(|(_, at)| at);
-        [crossing, decoding, self.arm.next_event()].into_iter().flatten().min()
+    /// The next event; [`NEVER`] without one.
+    fn next_tick(&self) -> Ticks {
+        let crossing = self.crossing.map_or(NEVER, |crossing| crossing.at);
+        let decoding = self.decoding.map_or(NEVER, |(_, at)| at);
+        crossing.min(decoding).min(self.arm.next_event())
     }
 
     /// Handles events up to and including an instant; stops after a completion if requested.
     fn run(&mut self, until: Nanos, stop_at_completion: bool) {
-        let limit = ticks(until);
+        let limit = ticks(until).min(NEVER - 1);
         loop {
-            let tick = self.next_tick().filter(|&tick| tick <= limit);
-            let due = self.due.next_at().filter(|&at| at <= until);
-            match (tick, due) {
-                (Some(tick), due) if due.is_none_or(|at| nanos(tick) <= at) => {
-                    self.clock = self.clock.max(tick);
-                    self.handle(tick);
-                }
-                (_, Some(at)) => {
-                    self.clock = self.clock.max(ticks(at));
-                    if let Some((at, id)) = self.due.pop_until(at) {
-                        self.in_drive -= 1;
-                        self.outstanding -= 1;
-                        self.completed.push(Completion { id, at, status: Status::Ok });
-                        self.accept();
-                    }
-                }
-                _ => break,
+            let tick = self.next_tick();
+            let due = self.due.next_at().unwrap_or(Nanos::MAX);
+            if tick <= limit && nanos(tick) <= due {
+                self.clock = self.clock.max(tick);
+                self.handle(tick);
+            } else if due <= until {
+                self.clock = self.clock.max(ticks(due));
+                let Some((at, id)) = self.due.pop_until(due) else { break };
+                self.in_drive -= 1;
+                self.outstanding -= 1;
+                self.completed.push(Completion { id, at, status: Status::Ok });
+                self.accept();
+            } else {
+                break;
             }
             if stop_at_completion && !self.completed.is_empty() {
                 break;
@@ -314,7 +318,7 @@ impl StreamingDisk {
             self.statistics.buffer_hits += 1;
             self.deliver(command, 0);
         } else {
-            self.reads.push(Reading { command, next: first, attached: false });
+            self.reads.push(Reading { command, next: first, attached: false, spot: None });
         }
         self.decide();
     }
@@ -442,7 +446,8 @@ impl DeviceModel for StreamingDisk {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.next_tick().map(nanos).into_iter().chain(self.due.next_at()).min()
+        let tick = Some(self.next_tick()).filter(|&tick| tick < NEVER).map(nanos);
+        tick.into_iter().chain(self.due.next_at()).min()
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
