@@ -107,7 +107,12 @@ impl Disk {
         let (mut best, mut found) = (0, (Hit::Miss, None));
         for index in 0..self.recency.len() {
             let segment = self.recency[index];
-            let dirty = matches!(self.segments[segment].state, State::Dirty | State::Writing);
+            let kept = &self.segments[segment];
+            if best >= 2 && kept.state == State::Clean && !(kept.start..kept.end).contains(&first) {
+                // At most another free segment.
+                continue;
+            }
+            let dirty = matches!(kept.state, State::Dirty | State::Writing);
             let value = if self.is_write_segment(segment) {
                 if dirty && self.segments[segment].overlaps(first, end) && !self.is_reusable(segment) {
                     return (Hit::Collision, None);
@@ -176,6 +181,10 @@ impl Disk {
         for index in 0..self.recency.len() {
             let segment = self.recency[index];
             let overlaps = self.segments[segment].overlaps(first, end);
+            if best >= 2 && !overlaps && self.segments[segment].state == State::Clean {
+                // At most another free segment.
+                continue;
+            }
             let idle = self.segments[segment].jobs.is_empty();
             let mut hit = Hit::Miss;
             let (value, conflicts) = match self.segments[segment].state {
@@ -259,15 +268,18 @@ impl Disk {
         let Some(segment) = self.jobs[job].segment else { return };
         let (first, end, write) = (self.jobs[job].first, self.jobs[job].end, self.jobs[job].write);
         if self.recency.last() != Some(&segment) {
-            self.recency.retain(|&other| other != segment);
+            // Most often it is the one that has been idle longest, at the front.
+            if let Some(at) = self.recency.iter().position(|&other| other == segment) {
+                self.recency.remove(at);
+            }
             self.recency.push(segment);
         }
         if write {
             for (index, other) in self.segments.iter_mut().enumerate() {
-                let forget = index != segment
+                let forget = other.overlaps(first, end)
+                    && index != segment
                     && other.state == State::Clean
-                    && other.jobs.is_empty()
-                    && other.overlaps(first, end);
+                    && other.jobs.is_empty();
                 if forget {
                     other.state = State::Empty;
                 }
