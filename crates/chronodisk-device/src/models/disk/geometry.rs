@@ -20,6 +20,7 @@ pub(crate) struct Geometry {
     turn: u64,
     zones: Vec<Zone>,
     blocks: u64,
+    ascends: bool,
 }
 
 /// A track as the heads see it.
@@ -35,6 +36,11 @@ pub(crate) struct Spot {
     pub(crate) track: Track,
     /// Angle at which the block begins.
     pub(crate) angle: u64,
+}
+
+impl Spot {
+    /// A place that is not known yet. No angle is as large.
+    pub(crate) const UNKNOWN: Spot = Spot { track: Track { cylinder: 0, head: 0 }, angle: u64::MAX };
 }
 
 /// Place of a block, and the other blocks of its track.
@@ -111,7 +117,10 @@ impl Geometry {
             first_block += zone.blocks;
             zones.push(zone);
         }
-        Ok(Geometry { surfaces: parameters.surfaces, order: parameters.track_order, turn, zones, blocks: first_block })
+        let ascends =
+            zones.iter().all(|zone| zone.defects.is_empty()) && zones.is_sorted_by_key(|zone| zone.first_cylinder);
+        let (surfaces, order) = (parameters.surfaces, parameters.track_order);
+        Ok(Geometry { surfaces, order, turn, zones, blocks: first_block, ascends })
     }
 
     /// Blocks that hold data.
@@ -132,6 +141,11 @@ impl Geometry {
         };
         let Spot { track, angle } = self.spot_at(zone, position);
         BlockPosition { track, angle, blocks_per_track: zone.blocks_per_track, track_first, track_end, remapped }
+    }
+
+    /// Whether a block is never on a cylinder before that of a lower block: no defect is remapped.
+    pub(crate) fn ascends(&self) -> bool {
+        self.ascends
     }
 
     /// Where `block` is, without the bounds of its track, which take half of the time.

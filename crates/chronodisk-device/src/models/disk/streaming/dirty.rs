@@ -18,14 +18,17 @@ pub(super) struct Range {
     /// Flushes that came before its oldest block.
     pub(super) epoch: u64,
     /// Where `first` is, once the arm has asked for it: it asks again at each choice of a target.
-    spot: Option<Spot>,
+    spot: Spot,
 }
 
 impl Range {
     /// Where its first block is.
     #[inline]
     pub(super) fn spot(&mut self, geometry: &Geometry) -> &Spot {
-        self.spot.get_or_insert_with(|| geometry.spot(self.first))
+        if self.spot.angle == Spot::UNKNOWN.angle {
+            self.spot = geometry.spot(self.first);
+        }
+        &self.spot
     }
 }
 
@@ -107,7 +110,7 @@ impl Dirty {
                 range => {
                     let gap = range.map_or(end, |range| range.first.min(end));
                     self.blocks += gap - next;
-                    self.ranges.insert(at, Range { first: next, end: gap, epoch, spot: None });
+                    self.ranges.insert(at, Range { first: next, end: gap, epoch, spot: Spot::UNKNOWN });
                     at = self.combine(at);
                     // It may have become one with the range behind it.
                     next = self.ranges[at - 1].end;
@@ -141,7 +144,7 @@ impl Dirty {
             match (range.first < first, range.end > end) {
                 (true, true) => {
                     self.ranges[at].end = first;
-                    self.ranges.insert(at + 1, Range { first: end, spot: None, ..range });
+                    self.ranges.insert(at + 1, Range { first: end, spot: Spot::UNKNOWN, ..range });
                     return;
                 }
                 (true, false) => {
@@ -149,7 +152,7 @@ impl Dirty {
                     at += 1;
                 }
                 (false, true) => {
-                    self.ranges[at] = Range { first: end, spot: None, ..range };
+                    self.ranges[at] = Range { first: end, spot: Spot::UNKNOWN, ..range };
                     return;
                 }
                 (false, false) => {

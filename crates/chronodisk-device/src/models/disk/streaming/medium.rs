@@ -1,8 +1,9 @@
 //! The arm: which request it serves next, and the runs of blocks that pass under its head.
 
+use super::super::drive::Drive;
 use super::super::geometry::{BlockPosition, Spot, Track};
 use super::super::mechanics::{Access, Mechanics, Ticks};
-use super::dirty::Range;
+use super::dirty::{Dirty, Range};
 use super::{Command, NEVER, Reading, StreamingDisk};
 
 /// Consecutive blocks that reads brought into the buffer.
@@ -93,9 +94,14 @@ impl Heads<'_> {
     /// The positioning time of a block if it is below `limit`.
     #[inline]
     fn positioning(&self, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
-        let distance = self.track.cylinder.abs_diff(spot.track.cylinder);
-        let least = self.mechanics.least_positioning(distance, write);
+        let least = self.least_positioning(spot, write);
         if least < limit { self.positioning_after(least, spot, write, limit) } else { None }
+    }
+
+    /// A lower bound of the time to come to a block's track, soon computed.
+    #[inline]
+    fn least_positioning(&self, spot: &Spot, write: bool) -> Ticks {
+        self.mechanics.least_positioning(self.track.cylinder.abs_diff(spot.track.cylinder), write)
     }
 
     /// The same, if the heads need at least `least` to come to the track.
@@ -117,6 +123,42 @@ impl Heads<'_> {
             Access::HalfTurn(time) | Access::Constant(time) => moved + time,
         }
     }
+}
+
+/// The dirty range, of those looked at from block `from` upwards, that has the shortest positioning time, if it is
+/// below `limit`.
+fn nearest_range(
+    heads: &Heads<'_>,
+    drive: &Drive,
+    dirty: &mut Dirty,
+    (from, last_epoch): (u64, u64),
+    mut limit: Ticks,
+) -> Option<u64> {
+    let index = dirty.index_behind(from);
+    let (before, behind) = dirty.ranges_mut().split_at_mut(index);
+    // Ranges further up are on cylinders further up, which take longer to reach.
+    let ascends = last_epoch == u64::MAX && drive.geometry.ascends() && drive.mechanics.least_rises();
+    let (mut left, others) = (RANGES_LOOKED_AT, RANGES_LOOKED_AT.saturating_sub(behind.len()));
+    let mut best = None;
+    for (ranges, ascends) in [(behind, ascends), (before, false)] {
+        for range in ranges.iter_mut().filter(|range| range.epoch <= last_epoch) {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            let spot = range.spot(&drive.geometry);
+            let least = heads.least_positioning(spot, true);
+            if least < limit {
+                if let Some(time) = heads.positioning_after(least, spot, true, limit) {
+                    (limit, best) = (time, Some(range.first));
+                }
+            } else if ascends && spot.track.cylinder >= heads.track.cylinder {
+                left = others;
+                break;
+            }
+        }
+    }
+    best
 }
 
 /// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
@@ -364,23 +406,9 @@ impl StreamingDisk {
                 (least, best) = (time, Some(Target::Read(index)));
             }
         }
-        if writes {
-            let upwards = dirty.index_behind(arm.finished.0);
-            let (before, behind) = dirty.ranges_mut().split_at_mut(upwards);
-            let mut left = RANGES_LOOKED_AT;
-            for ranges in [behind, before] {
-                for range in ranges.iter_mut().filter(|range| range.epoch <= last_epoch) {
-                    if left == 0 {
-                        break;
-                    }
-                    left -= 1;
-                    if let Some(time) = heads.positioning(range.spot(&drive.geometry), true, least) {
-                        (least, best) = (time, Some(Target::Write(range.first)));
-                    }
-                }
-            }
-        }
-        best
+        let range =
+            if writes { nearest_range(&heads, drive, dirty, (arm.finished.0, last_epoch), least) } else { None };
+        range.map(Target::Write).or(best)
     }
 
     /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
@@ -579,7 +607,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::models::disk::Drive;
     use crate::models::disk::tests::small;
 
     proptest! {
