@@ -124,7 +124,7 @@ const WHOLE_READS: [&str; 4] = ["read_to_string(", "read_to_end(", "fs::read(", 
 /// Folders and files of the kernel and of the host's system, which no user writes.
 const HOST_FILES: [&str; 3] = ["\"/proc", "\"/sys", "\"/etc/os-release\""];
 /// Sources that read other files of the host's own as a whole, with the reason and the number of places.
-const OWN_READS: [(&str, usize, &str); 26] = [
+const OWN_READS: [(&str, usize, &str); 25] = [
     ("sim/src/text.rs", 1, "the reading function itself"),
     ("run/src/guest/surroundings.rs", 1, "the list of packages of the system"),
     ("run/src/guest/snapshot.rs", 1, "at most 68 KiB by `take`"),
@@ -139,7 +139,6 @@ const OWN_READS: [(&str, usize, &str); 26] = [
     ("guest/src/exact_kernel.rs", 1, "a file of a build of ours"),
     ("guest/src/exact_kernel/package.rs", 2, "files beside a kernel of ours, and the system's licence"),
     ("guest/src/calibration/native.rs", 2, "files of /sys and /proc"),
-    ("guest/src/calibration/mod.rs", 1, "the calibration that this program wrote"),
     ("guest/src/shared/header.rs", 1, "a test"),
     ("guest/src/sweeper.rs", 1, "a pipe of the launcher"),
     ("guest/src/modules.rs", 3, "the modules of the host's kernel and their lists"),
