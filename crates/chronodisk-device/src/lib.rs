@@ -36,6 +36,7 @@ mod models;
 mod quantity;
 mod queued;
 pub mod rates;
+mod zone_map;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
 pub use fields::{ProfileError, ProfileKey, nearest, toml_string};
@@ -52,3 +53,4 @@ pub use models::ssd::{
 };
 pub use quantity::{Bytes, Quantity, Rate, Rotation, number_and_unit, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};
+pub use zone_map::{ZoneCondition, ZoneMap, ZoneReport};
