@@ -4,6 +4,7 @@
 //! form that finds guest memory more often than 64 random bits do, and the bytes at which they point.
 #![no_main]
 
+use chronodisk_device::ZoneLayout;
 use chronodisk_front::mock::{
     AVAILABLE, BUFFERS, DESCRIPTORS, Descriptor, HIGH_MEMORY_BASE, MEMORY_BASE, MEMORY_BYTES, RING_SIZE, TestBench,
     USED,
@@ -14,11 +15,17 @@ use chronodisk_store::RamStore;
 use libfuzzer_sys::fuzz_target;
 
 const CAPACITY_SECTORS: u64 = 64;
+const ZONES: ZoneLayout = ZoneLayout { size_sectors: 16, capacity_sectors: 12, most_open: 1, most_active: 2 };
 /// Descriptors beyond this number go into a table that indirect descriptors can name.
 const IN_RING: usize = 32;
 const INDIRECT_TABLE: u64 = BUFFERS + 0x8000;
 
 fuzz_target!(|input: &[u8]| {
+    walk(input, None);
+    walk(input, Some(ZONES));
+});
+
+fn walk(input: &[u8], zones: Option<ZoneLayout>) {
     let Some((heads, rest)) = counted(input, 1) else { return };
     let Some((descriptors, bytes)) = counted(rest, SHORT_BYTES) else { return };
     let config = BlkConfig {
@@ -26,10 +33,11 @@ fuzz_target!(|input: &[u8]| {
         logical_block_bytes: 512,
         physical_block_bytes: 512,
         serial: "fuzz".into(),
-        discard_unit_sectors: Some(1),
-        write_zeroes: true,
+        discard_unit_sectors: zones.is_none().then_some(1),
+        write_zeroes: zones.is_none(),
         volatile_cache: true,
         seg_max: SEG_MAX_DEFAULT,
+        zones,
     };
     let mut bench = TestBench::new(config, Box::new(RamStore::new(CAPACITY_SECTORS * 512, 20_000)));
     bench.set_up();
@@ -47,7 +55,7 @@ fuzz_target!(|input: &[u8]| {
     for round in 0..2 {
         run(&mut bench, heads, touches_ring, round);
     }
-});
+}
 
 fn run(bench: &mut TestBench, heads: &[u8], touches_ring: bool, round: usize) {
     for &head in heads {

@@ -76,6 +76,7 @@ impl Machine {
             write_zeroes: true,
             volatile_cache: true,
             seg_max: SEG_MAX_DEFAULT,
+            zones: None,
         };
         let mut bench = TestBench::new(config, Box::new(RamStore::new(64 * 512, 20_000)));
         let memory = bench.driver.memory_file().try_clone().expect("another descriptor");

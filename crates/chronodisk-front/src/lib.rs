@@ -41,6 +41,7 @@
 //!     write_zeroes: true,
 //!     volatile_cache: false,
 //!     seg_max: SEG_MAX_DEFAULT,
+//!     zones: None,
 //! };
 //! let listener = std::os::unix::net::UnixListener::bind("disk.sock")?;
 //! let store = Box::new(RamStore::new(1 << 30, 64 << 20));

@@ -18,6 +18,7 @@ use chronodisk_sim::Status;
 use chronodisk_store::Store;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_T_ZONE_APPEND;
 use virtio_bindings::bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
@@ -368,6 +369,26 @@ impl MockDriver {
         };
         self.make_available(head);
         MockRequest { head, segments, status_address }
+    }
+
+    /// As [`submit`](Self::submit), a zone append: also returns where the device writes its sector, the first eight
+    /// bytes of a descriptor whose last one is the status. It has 9 bytes, or 16 as that of Linux 6.12.
+    pub fn append(&mut self, sector: u64, data: &[u8], answer_bytes: u32) -> (MockRequest, u64) {
+        let header_address = self.allocate(16);
+        self.write(header_address, &blk_header(VIRTIO_BLK_T_ZONE_APPEND, 0, sector));
+        let len_bytes = data.len() as u32;
+        let address = self.allocate(len_bytes.into());
+        self.write(address, data);
+        let answer = self.allocate(answer_bytes.into());
+        self.write(answer, &vec![0xff; answer_bytes as usize]);
+        let head = self.add_chain(&[
+            Descriptor { address: header_address, len_bytes: 16, flags: 0, next: 0 },
+            Descriptor { address, len_bytes, flags: 0, next: 0 },
+            Descriptor { address: answer, len_bytes: answer_bytes, flags: WRITE, next: 0 },
+        ]);
+        self.make_available(head);
+        let status_address = answer + u64::from(answer_bytes) - 1;
+        (MockRequest { head, segments: vec![(address, len_bytes)], status_address }, answer)
     }
 
     /// The status byte of a request.

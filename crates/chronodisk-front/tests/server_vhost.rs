@@ -46,6 +46,7 @@ fn serve(folder: &tempfile::TempDir) -> (Server, PathBuf) {
         write_zeroes: true,
         volatile_cache: false,
         seg_max: SEG_MAX_DEFAULT,
+        zones: None,
     };
     server.listen_vhost_user(&Address::Unix(path.clone()), config).unwrap();
     (server, path)

@@ -1,5 +1,7 @@
 //! One guest's connection: the thin shell with the socket, the ring and the store.
 
+mod zones;
+
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -7,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use chronodisk_device::ZoneMap;
 use chronodisk_engine::HostClock;
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_store::Store;
@@ -15,12 +18,13 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use vm_memory::{Bytes, GuestAddress};
 
+use self::zones::Group;
 use super::memory::{GuestMemory, Sharing};
 use super::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
 use super::{Answer, Backend, Doorbell, QUEUE_SIZE_MAX, Refusal, RingError};
 use crate::virtio_blk::{
-    BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation,
-    answer_identify, execute,
+    BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation, Segment,
+    answer_identify, answer_report, execute, write_sector,
 };
 
 /// Most data in requests that have arrived and are not completed; further reads and writes end
@@ -44,6 +48,8 @@ pub struct VhostUserSession {
     next_id: u64,
     in_flight: BTreeMap<RequestId, InFlight>,
     in_flight_bytes: u64,
+    /// Resets of all zones, by the first of their requests to the device.
+    groups: BTreeMap<RequestId, Group>,
     /// Completions that became due while their ring was disabled, in that order.
     held: Vec<(RequestId, Status)>,
     /// Whether the used ring got entries that the guest was not told of.
@@ -107,10 +113,14 @@ pub struct VhostUserStats {
     pub requests: [u64; Op::ALL.len()],
     /// Bytes of the reads among them.
     pub read_bytes: u64,
-    /// Bytes of the writes among them.
+    /// Bytes of the writes and zone appends among them.
     pub written_bytes: u64,
     /// Questions for the serial.
     pub identifications: u64,
+    /// Reports of zones.
+    pub zone_reports: u64,
+    /// Requests that the zones refused, by the status that the guest got: writes off the pointer, and beyond limits.
+    pub zone_refusals: BTreeMap<Status, u64>,
     /// Invalid chains, by kind of error.
     pub bad_requests: BTreeMap<BadRequestKind, u64>,
     /// Requests that the store could not do.
@@ -226,6 +236,7 @@ impl VhostUserSession {
             next_id: 0,
             in_flight: BTreeMap::new(),
             in_flight_bytes: 0,
+            groups: BTreeMap::new(),
             held: Vec::new(),
             call_pending: false,
             stats: VhostUserStats::default(),
@@ -284,19 +295,28 @@ impl VhostUserSession {
     /// While the ring is disabled the completion is kept until it is enabled again; if the ring
     /// was reset since the request arrived, the completion is dropped.
     pub fn complete(&mut self, id: RequestId, status: Status) {
-        let Some(entry) = self.in_flight.get(&id).copied() else { return };
+        let Some(entry) = self.in_flight.get(&id) else { return };
         let vring = self.backend.vring(QUEUE);
-        if entry.epoch == vring.epoch() && !vring.is_running() {
+        let is_current = entry.epoch == vring.epoch();
+        if is_current && !vring.is_running() {
             self.held.push((id, status));
             return;
         }
-        self.in_flight.remove(&id);
+        let Some(entry) = self.in_flight.remove(&id) else { return };
         self.in_flight_bytes -= entry.data_bytes;
-        let Some(memory) = self.backend.memory().filter(|_| entry.epoch == vring.epoch()).cloned() else {
+        if let Some(zones) = &mut self.device.zones {
+            zones.completed(entry.op, entry.sector);
+        }
+        let status = if entry.failed { BlkStatus::IoError } else { status.into() };
+        let Some(status) = self.leave_group(&entry, status) else { return };
+        let Some(memory) = self.backend.memory().filter(|_| is_current).cloned() else {
             self.stats.dropped_completions += 1;
             return;
         };
-        let status = if entry.failed { BlkStatus::IoError } else { status.into() };
+        if status == BlkStatus::Ok && !entry.written_at.is_empty() {
+            // Memory may have moved since the address was checked.
+            let _ = write_sector(entry.sector, &entry.written_at, &*memory);
+        }
         let used = Used {
             head: entry.head,
             status_address: Some(entry.status_address),
@@ -433,8 +453,9 @@ impl VhostUserSession {
             let parsed = BlkRequest::parse(chain, &*memory, &limits).and_then(|request| self.admit(request));
             match parsed {
                 Ok(request) => match request.operation {
-                    Operation::Device(op) => self.arrive(request, op, &memory, queue, handler),
-                    Operation::Identify => self.identify(&request, &memory)?,
+                    Operation::Device(op) => self.arrive(request, op, &memory, queue, handler)?,
+                    Operation::Identify | Operation::ReportZones => self.answer_at_once(&request, &memory)?,
+                    Operation::ResetAllZones => self.reset_all_zones(&request, queue, handler),
                 },
                 Err(bad) => self.answer_bad(head, &bad, &memory)?,
             }
@@ -444,7 +465,8 @@ impl VhostUserSession {
 
     /// Bounds a guest's requests in flight.
     fn admit(&self, request: BlkRequest) -> Result<BlkRequest, BadRequest> {
-        let fits = self.in_flight.len() < IN_FLIGHT_COUNT_MAX
+        let further_parts: usize = self.groups.values().map(|group| group.left - 1).sum();
+        let fits = self.in_flight.len() - further_parts < IN_FLIGHT_COUNT_MAX
             && self.in_flight_bytes + data_bytes(&request) <= IN_FLIGHT_BYTES_MAX;
         if fits {
             return Ok(request);
@@ -459,49 +481,88 @@ impl VhostUserSession {
         memory: &Arc<GuestMemory>,
         queue: usize,
         handler: &mut dyn RequestHandler,
-    ) {
-        let Device { store, bounce, clock, .. } = &mut self.device;
-        let begun = clock.now();
-        let executed = execute(&request, op, &**memory, &mut **store, bounce);
-        let store_time = clock.now().saturating_sub(begun);
-        if let Err(error) = &executed {
-            self.stats.store_errors += 1;
-            self.stats.first_store_error.get_or_insert_with(|| error.to_string());
-        }
-        let failed = executed.is_err();
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
+    ) -> Result<(), RingError> {
+        let id = self.next_id();
+        let device_request = request_of(&request, id, op, queue);
+        let sector = match self.device.zones.as_mut().map(|zones| zones.admit(&device_request)) {
+            None => request.sector,
+            Some(Ok(sector)) => sector,
+            // A drive refuses a command as soon as it has understood it; that takes no time here.
+            Some(Err(status)) => {
+                *self.stats.zone_refusals.entry(status).or_default() += 1;
+                let status_address = Some(request.status_address);
+                let used = Used { head: request.head, status_address, status: status.into(), filled_bytes: 0 };
+                return self.push_used(memory, &used);
+            }
+        };
+        let (store_time, failed) = self.timed(|device| match op {
+            Op::ZoneReset => device.empty_zone(sector).map_err(|error| error.to_string()),
+            _ => {
+                let Device { store, bounce, .. } = device;
+                execute(&request, op, sector, &**memory, &mut **store, bounce).map_err(|error| error.to_string())
+            }
+        });
         let data_bytes = data_bytes(&request);
-        let fills_bytes = if op == Op::Read { data_bytes as u32 } else { 0 };
-        self.in_flight.insert(
-            id,
-            InFlight {
-                head: request.head,
-                status_address: request.status_address,
-                epoch: self.backend.vring(queue).epoch(),
-                data_bytes,
-                fills_bytes,
-                failed,
-            },
-        );
+        let fills_bytes = match op {
+            Op::Read => data_bytes as u32,
+            Op::ZoneAppend => SECTOR_NUMBER_BYTES,
+            _ => 0,
+        };
+        let in_flight = InFlight { op, sector, data_bytes, fills_bytes, failed, ..self.in_flight_of(request, queue) };
+        self.in_flight.insert(id, in_flight);
         self.in_flight_bytes += data_bytes;
         self.stats.count(op, data_bytes);
-        let request = Request {
-            id,
-            op,
-            lba: Lba(request.sector),
-            sectors: request.sectors,
-            fua: false,
-            priority: request.priority,
-            queue: queue as u16,
-            issuer: 0,
-        };
-        handler.arrived(Arrival { request, store_time, failed });
+        handler.arrived(Arrival { request: device_request, store_time, failed });
+        Ok(())
     }
 
-    fn identify(&mut self, request: &BlkRequest, memory: &GuestMemory) -> Result<(), RingError> {
-        self.stats.identifications += 1;
-        let answered = answer_identify(request, &self.device.config.serial, memory);
+    fn next_id(&mut self) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// The part of an entry that all requests have in common.
+    fn in_flight_of(&self, request: BlkRequest, queue: usize) -> InFlight {
+        InFlight {
+            head: request.head,
+            status_address: request.status_address,
+            epoch: self.backend.vring(queue).epoch(),
+            op: Op::Flush,
+            sector: 0,
+            data_bytes: 0,
+            fills_bytes: 0,
+            failed: false,
+            written_at: request.written_at,
+            group: None,
+        }
+    }
+
+    /// Works with the device's bytes: the host time that it takes, and whether it fails.
+    fn timed(&mut self, work: impl FnOnce(&mut Device) -> Result<(), String>) -> (Nanos, bool) {
+        let begun = self.device.clock.now();
+        let done = work(&mut self.device);
+        let took = self.device.clock.now().saturating_sub(begun);
+        let failed = done.is_err();
+        if let Err(error) = done {
+            self.stats.store_errors += 1;
+            self.stats.first_store_error.get_or_insert(error);
+        }
+        (took, failed)
+    }
+
+    /// Answers a request that takes no time on the device.
+    fn answer_at_once(&mut self, request: &BlkRequest, memory: &GuestMemory) -> Result<(), RingError> {
+        let answered = match (request.operation, &self.device.zones) {
+            (Operation::ReportZones, Some(zones)) => {
+                self.stats.zone_reports += 1;
+                answer_report(request, zones, memory)
+            }
+            _ => {
+                self.stats.identifications += 1;
+                answer_identify(request, &self.device.config.serial, memory)
+            }
+        };
         let (status, filled_bytes) = match answered {
             Ok(filled_bytes) => (BlkStatus::Ok, filled_bytes),
             Err(_) => (BlkStatus::IoError, 0),
@@ -574,7 +635,7 @@ impl VhostUserStats {
         self.requests[position] += 1;
         match op {
             Op::Read => self.read_bytes += data_bytes,
-            Op::Write => self.written_bytes += data_bytes,
+            Op::Write | Op::ZoneAppend => self.written_bytes += data_bytes,
             _ => {}
         }
     }
@@ -593,11 +654,28 @@ struct Device {
     store: Box<dyn Store>,
     bounce: Bounce,
     clock: Box<dyn HostClock>,
+    /// Decides about requests if the device is zoned.
+    zones: Option<ZoneMap>,
 }
 
 impl Device {
     fn new(config: BlkConfig, store: Box<dyn Store>, clock: Box<dyn HostClock>) -> Self {
-        Device { config, store, bounce: Bounce::default(), clock }
+        let zones = config.zones.map(|layout| ZoneMap::new(layout, config.capacity_sectors));
+        Device { config, store, bounce: Bounce::default(), clock, zones }
+    }
+}
+
+/// The guest's request as the device gets it.
+fn request_of(request: &BlkRequest, id: RequestId, op: Op, queue: usize) -> Request {
+    Request {
+        id,
+        op,
+        lba: Lba(request.sector),
+        sectors: request.sectors,
+        fua: false,
+        priority: request.priority,
+        queue: queue as u16,
+        issuer: 0,
     }
 }
 
@@ -608,18 +686,28 @@ impl std::fmt::Debug for Device {
 }
 
 /// Data needed to return a request to the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct InFlight {
     head: u16,
     status_address: GuestAddress,
     /// Epoch of the ring at arrival; another one means that the ring was reset.
     epoch: u64,
+    op: Op,
+    /// First sector of the data; of an append, where they were written.
+    sector: u64,
     /// Data of a read or write.
     data_bytes: u64,
     /// Guest memory that success has filled, but for the status byte.
     fills_bytes: u32,
     failed: bool,
+    /// Guest memory for the sector of an append.
+    written_at: Vec<Segment>,
+    /// The first request of a reset of all zones that it is a part of.
+    group: Option<RequestId>,
 }
+
+/// Sector in the answer to a zone append.
+const SECTOR_NUMBER_BYTES: u32 = 8;
 
 /// An entry for the used ring.
 struct Used {

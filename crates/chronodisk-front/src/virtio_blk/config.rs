@@ -1,13 +1,15 @@
 //! Device configuration shown to the driver.
 
-use chronodisk_device::DeviceInfo;
+use chronodisk_device::{DeviceInfo, ZoneLayout};
 use chronodisk_sim::SECTOR_BYTES;
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
-    VIRTIO_BLK_F_WRITE_ZEROES,
+    VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_ZONED, VIRTIO_BLK_Z_HM,
 };
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+
+use super::REQUEST_BYTES_MAX;
 
 /// Data segments in a request unless something else is asked for: a ring of 256 holds two such requests of direct
 /// descriptors, with a header and a status each.
@@ -38,10 +40,12 @@ pub struct BlkConfig {
     pub volatile_cache: bool,
     /// Most data segments in a request, 1 to [`SEG_MAX_LIMIT`].
     pub seg_max: u32,
+    /// The zones of a host-managed device, whose size is a power of two. It supports neither discard nor write-zeroes.
+    pub zones: Option<ZoneLayout>,
 }
 
 impl BlkConfig {
-    /// A device as its driver sees it, with write-zeroes and [`SEG_MAX_DEFAULT`] segments.
+    /// A device as its driver sees it, with [`SEG_MAX_DEFAULT`] segments, and with write-zeroes unless it is zoned.
     #[must_use]
     pub fn of(info: &DeviceInfo) -> Self {
         BlkConfig {
@@ -49,10 +53,11 @@ impl BlkConfig {
             logical_block_bytes: info.logical_block_bytes,
             physical_block_bytes: info.physical_block_bytes,
             serial: info.name.clone(),
-            discard_unit_sectors: info.discard_unit_sectors,
-            write_zeroes: true,
+            discard_unit_sectors: info.discard_unit_sectors.filter(|_| info.zones.is_none()),
+            write_zeroes: info.zones.is_none(),
             volatile_cache: info.volatile_cache,
             seg_max: SEG_MAX_DEFAULT,
+            zones: info.zones,
         }
     }
 
@@ -89,6 +94,31 @@ impl BlkConfig {
         if !(1..=SEG_MAX_LIMIT).contains(&self.seg_max) {
             return error("seg_max", self.seg_max.into(), "1 to 254");
         }
+        match &self.zones {
+            Some(zones) => self.check_zones(zones),
+            None => Ok(()),
+        }
+    }
+
+    fn check_zones(&self, zones: &ZoneLayout) -> Result<(), ConfigError> {
+        let error = |field, value, expected| Err(ConfigError { field, value, expected });
+        let size = zones.size_sectors;
+        if !size.is_power_of_two() || u32::try_from(size).is_err() {
+            return error("zones.size_sectors", size, "a power of two below 2 TiB");
+        }
+        if !self.capacity_sectors.is_multiple_of(size) {
+            return error("capacity_sectors", self.capacity_sectors, "a multiple of the size of a zone");
+        }
+        let capacity = zones.capacity_sectors;
+        if capacity == 0 || capacity > size || !capacity.is_multiple_of(self.logical_block_sectors()) {
+            return error("zones.capacity_sectors", capacity, "whole logical blocks, at most the size of a zone");
+        }
+        if let Some(unit) = self.discard_unit_sectors {
+            return error("discard_unit_sectors", unit.into(), "none for a device with zones");
+        }
+        if self.write_zeroes {
+            return error("write_zeroes", 1, "0 for a device with zones");
+        }
         Ok(())
     }
 
@@ -114,13 +144,16 @@ impl BlkConfig {
         if self.write_zeroes {
             bits.push(VIRTIO_BLK_F_WRITE_ZEROES);
         }
+        if self.zones.is_some() {
+            bits.push(VIRTIO_BLK_F_ZONED);
+        }
         bits.into_iter().fold(0, |features, bit| features | 1 << bit)
     }
 
     /// The configuration space, little-endian: section 5.2.4, "Device configuration layout".
     #[must_use]
     pub fn space(&self) -> Vec<u8> {
-        let mut space = vec![0; CONFIG_SPACE_BYTES];
+        let mut space = vec![0; if self.zones.is_some() { ZONED_SPACE_BYTES } else { CONFIG_SPACE_BYTES }];
         let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
         put(offset::CAPACITY, &self.capacity_sectors.to_le_bytes());
         put(offset::SEG_MAX, &self.seg_max.to_le_bytes());
@@ -138,7 +171,25 @@ impl BlkConfig {
             put(offset::MAX_WRITE_ZEROES_SEG, &1u32.to_le_bytes());
             put(offset::WRITE_ZEROES_MAY_UNMAP, &[1]);
         }
+        if let Some(zones) = &self.zones {
+            let size_sectors = u32::try_from(zones.size_sectors).unwrap_or(u32::MAX);
+            put(offset::ZONE_SECTORS, &size_sectors.to_le_bytes());
+            put(offset::MAX_OPEN_ZONES, &zones.most_open.to_le_bytes());
+            put(offset::MAX_ACTIVE_ZONES, &zones.most_active.to_le_bytes());
+            put(offset::MAX_APPEND_SECTORS, &self.append_sectors_max().to_le_bytes());
+            put(offset::WRITE_GRANULARITY, &self.logical_block_bytes.to_le_bytes());
+            put(offset::ZONED_MODEL, &[VIRTIO_BLK_Z_HM as u8]);
+        }
         space
+    }
+
+    /// Longest zone append: as long as a request, and no longer than a zone; zero without zones.
+    #[must_use]
+    pub fn append_sectors_max(&self) -> u32 {
+        let of_zone = self.zones.map_or(0, |zones| zones.capacity_sectors);
+        let sectors = of_zone.min(REQUEST_BYTES_MAX / SECTOR_BYTES);
+        let block = self.logical_block_sectors();
+        u32::try_from(sectors / block * block).expect("a request's sectors fit 32 bits")
     }
 
     /// Longest discard or write-zeroes: as long as its bytes fit 32 bits, in whole units.
@@ -171,6 +222,8 @@ pub struct ConfigError {
 const RANGE_SECTORS_MAX: u32 = u32::MAX / SECTOR_BYTES as u32;
 /// Up to the end of `write_zeroes_may_unmap` and its padding.
 const CONFIG_SPACE_BYTES: usize = 60;
+/// Up to the end of `zoned`.
+const ZONED_SPACE_BYTES: usize = 96;
 
 /// Where the fields of `struct virtio_blk_config` lie, in bytes.
 mod offset {
@@ -185,6 +238,12 @@ mod offset {
     pub const MAX_WRITE_ZEROES_SECTORS: usize = 48;
     pub const MAX_WRITE_ZEROES_SEG: usize = 52;
     pub const WRITE_ZEROES_MAY_UNMAP: usize = 56;
+    pub const ZONE_SECTORS: usize = 72;
+    pub const MAX_OPEN_ZONES: usize = 76;
+    pub const MAX_ACTIVE_ZONES: usize = 80;
+    pub const MAX_APPEND_SECTORS: usize = 84;
+    pub const WRITE_GRANULARITY: usize = 88;
+    pub const ZONED_MODEL: usize = 92;
 }
 
 #[cfg(test)]
@@ -205,6 +264,19 @@ mod tests {
             write_zeroes: true,
             volatile_cache: true,
             seg_max: SEG_MAX_DEFAULT,
+            zones: None,
+        }
+    }
+
+    fn zoned() -> BlkConfig {
+        let zones = ZoneLayout { size_sectors: 1 << 17, capacity_sectors: 100_000, most_open: 6, most_active: 8 };
+        let logical_block_bytes = 4096;
+        BlkConfig {
+            logical_block_bytes,
+            discard_unit_sectors: None,
+            write_zeroes: false,
+            zones: Some(zones),
+            ..config()
         }
     }
 
@@ -222,6 +294,32 @@ mod tests {
         assert_eq!(offset::MAX_WRITE_ZEROES_SEG, offset_of!(virtio_blk_config, max_write_zeroes_seg));
         assert_eq!(offset::WRITE_ZEROES_MAY_UNMAP, offset_of!(virtio_blk_config, write_zeroes_may_unmap));
         assert_eq!(CONFIG_SPACE_BYTES, offset_of!(virtio_blk_config, max_secure_erase_sectors));
+    }
+
+    #[test]
+    fn offsets_of_zones_are_those_of_the_kernel() {
+        assert_eq!(offset::ZONE_SECTORS, offset_of!(virtio_blk_config, zoned.zone_sectors));
+        assert_eq!(offset::MAX_OPEN_ZONES, offset_of!(virtio_blk_config, zoned.max_open_zones));
+        assert_eq!(offset::MAX_ACTIVE_ZONES, offset_of!(virtio_blk_config, zoned.max_active_zones));
+        assert_eq!(offset::MAX_APPEND_SECTORS, offset_of!(virtio_blk_config, zoned.max_append_sectors));
+        assert_eq!(offset::WRITE_GRANULARITY, offset_of!(virtio_blk_config, zoned.write_granularity));
+        assert_eq!(offset::ZONED_MODEL, offset_of!(virtio_blk_config, zoned.model));
+        assert_eq!(ZONED_SPACE_BYTES, size_of::<virtio_blk_config>());
+    }
+
+    #[test]
+    fn a_zoned_device_shows_its_zones_and_supports_no_discard() {
+        zoned().check().unwrap();
+        let features = zoned().features();
+        assert_ne!(features & 1 << VIRTIO_BLK_F_ZONED, 0);
+        assert_eq!(features & (1 << VIRTIO_BLK_F_DISCARD | 1 << VIRTIO_BLK_F_WRITE_ZEROES), 0);
+        assert_eq!(config().features() & 1 << VIRTIO_BLK_F_ZONED, 0);
+        let space = zoned().space();
+        let field = |at: usize| u32::from_le_bytes(space[at..at + 4].try_into().unwrap());
+        assert_eq!((field(offset::ZONE_SECTORS), field(offset::WRITE_GRANULARITY)), (1 << 17, 4096));
+        assert_eq!((field(offset::MAX_OPEN_ZONES), field(offset::MAX_ACTIVE_ZONES)), (6, 8));
+        assert_eq!((field(offset::MAX_APPEND_SECTORS), space[offset::ZONED_MODEL]), (65_536, 1));
+        assert_eq!(config().space().len(), CONFIG_SPACE_BYTES);
     }
 
     #[test]
@@ -246,6 +344,12 @@ mod tests {
         assert_eq!(config().space()[offset::MAX_DISCARD_SECTORS..][..4], sectors.to_le_bytes());
     }
 
+    fn with_zones(change: impl FnOnce(&mut ZoneLayout)) -> BlkConfig {
+        let mut config = zoned();
+        change(config.zones.as_mut().unwrap());
+        config
+    }
+
     #[test]
     fn each_wrong_field_is_named() {
         let wrong = [
@@ -257,6 +361,13 @@ mod tests {
             (BlkConfig { discard_unit_sectors: Some(0), ..config() }, "discard_unit_sectors"),
             (BlkConfig { seg_max: 0, ..config() }, "seg_max"),
             (BlkConfig { seg_max: 255, ..config() }, "seg_max"),
+            (BlkConfig { discard_unit_sectors: Some(8), ..zoned() }, "discard_unit_sectors"),
+            (BlkConfig { write_zeroes: true, ..zoned() }, "write_zeroes"),
+            (BlkConfig { capacity_sectors: 1 << 16, ..zoned() }, "capacity_sectors"),
+            (with_zones(|zones| zones.size_sectors = 1_000), "zones.size_sectors"),
+            (with_zones(|zones| zones.size_sectors = 1 << 32), "zones.size_sectors"),
+            (with_zones(|zones| zones.capacity_sectors = 4), "zones.capacity_sectors"),
+            (with_zones(|zones| zones.capacity_sectors = 1 << 18), "zones.capacity_sectors"),
         ];
         for (config, field) in wrong {
             assert_eq!(config.check().unwrap_err().field, field);

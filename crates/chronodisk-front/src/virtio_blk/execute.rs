@@ -42,15 +42,16 @@ pub(crate) enum ExecuteError {
     Memory(#[from] GuestMemoryError),
 }
 
-/// Applies a device operation to the store.
+/// Applies a device operation to the store, from `sector` on.
 pub(crate) fn execute(
     request: &BlkRequest,
     op: Op,
+    sector: u64,
     memory: &impl GuestMemory,
     store: &mut dyn Store,
     bounce: &mut Bounce,
 ) -> Result<(), ExecuteError> {
-    let offset_bytes = request.sector * SECTOR_BYTES;
+    let offset_bytes = sector * SECTOR_BYTES;
     let len_bytes = u64::from(request.sectors) * SECTOR_BYTES;
     match op {
         Op::Read => {
@@ -58,7 +59,7 @@ pub(crate) fn execute(
             store.read(offset_bytes, bytes)?;
             scatter(bytes, &request.segments, memory)?;
         }
-        Op::Write => {
+        Op::Write | Op::ZoneAppend => {
             let bytes = bounce.of_len(len_bytes);
             gather(bytes, &request.segments, memory)?;
             store.write(offset_bytes, bytes)?;
@@ -66,9 +67,8 @@ pub(crate) fn execute(
         Op::Flush => store.flush()?,
         Op::Discard => store.discard(offset_bytes, len_bytes)?,
         Op::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes)?,
-        Op::ZoneAppend | Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
-            unreachable!("no request of a guest is parsed as one for a zone")
-        }
+        // A reset discards the zone.
+        Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {}
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ pub(crate) fn answer_identify(
 }
 
 /// Copies `bytes` to the segments until either ends; returns the bytes copied.
-fn scatter(bytes: &[u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<u32, ExecuteError> {
+pub(super) fn scatter(bytes: &[u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<u32, ExecuteError> {
     let mut rest = bytes;
     for segment in segments {
         let (now, later) = rest.split_at(rest.len().min(segment.len_bytes as usize));

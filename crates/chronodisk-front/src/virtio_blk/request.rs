@@ -9,9 +9,10 @@
 
 use chronodisk_sim::{Op, Priority, SECTOR_BYTES};
 use virtio_bindings::bindings::virtio_blk::{
-    VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH,
-    VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
-    VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+    VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_ZONED, VIRTIO_BLK_T_DISCARD,
+    VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
+    VIRTIO_BLK_T_ZONE_APPEND, VIRTIO_BLK_T_ZONE_CLOSE, VIRTIO_BLK_T_ZONE_FINISH, VIRTIO_BLK_T_ZONE_OPEN,
+    VIRTIO_BLK_T_ZONE_REPORT, VIRTIO_BLK_T_ZONE_RESET, VIRTIO_BLK_T_ZONE_RESET_ALL, VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
 };
 use virtio_queue::DescriptorChain;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
@@ -33,13 +34,14 @@ pub struct BlkRequest {
     pub operation: Operation,
     /// First sector of 512 bytes; zero where the operation has no range.
     pub sector: u64,
-    /// Length in sectors; zero where the operation has no range.
+    /// Length in sectors; zero where the operation has no range, a logical block for one on a zone.
     pub sectors: u32,
     /// How urgent the guest's kernel thinks it is.
     pub priority: Priority,
-    /// Guest memory to read from for a write, to fill for a read or an identification; empty
-    /// otherwise.
+    /// Guest memory to read from for a write, to fill for a read, an identification or a report; empty otherwise.
     pub segments: Vec<Segment>,
+    /// Guest memory for the sector at which a zone append was written, eight bytes; empty otherwise.
+    pub written_at: Vec<Segment>,
 }
 
 /// Operation of a request.
@@ -49,6 +51,10 @@ pub enum Operation {
     Device(Op),
     /// The device's serial, which is answered at once.
     Identify,
+    /// The zones from the one with the request's sector on, answered at once.
+    ReportZones,
+    /// All zones become empty.
+    ResetAllZones,
 }
 
 /// A piece of guest memory.
@@ -116,6 +122,8 @@ pub enum BadRequestKind {
     RangeCount,
     /// More requests or data in flight than the session allows.
     TooMuchInFlight,
+    /// No room for the header of a report of zones, or not 8 to 15 bytes for the sector of an append.
+    AnswerRoom,
 }
 
 /// The device's limits, and the negotiated features.
@@ -129,6 +137,8 @@ pub struct Limits {
     pub seg_max: u32,
     /// Longest discard or write-zeroes, in sectors.
     pub range_sectors_max: u32,
+    /// Longest zone append, in sectors.
+    pub append_sectors_max: u32,
     /// Features that the driver enabled.
     pub features: u64,
 }
@@ -142,6 +152,7 @@ impl Limits {
             block_sectors: config.logical_block_sectors(),
             seg_max: config.seg_max,
             range_sectors_max: config.range_sectors_max(),
+            append_sectors_max: config.append_sectors_max(),
             features,
         }
     }
@@ -181,6 +192,7 @@ impl BlkRequest {
             sectors: body.sectors,
             priority: body.priority,
             segments: body.segments,
+            written_at: body.written_at,
         })
     }
 }
@@ -188,6 +200,10 @@ impl BlkRequest {
 const HEADER_BYTES: usize = 16;
 /// Size of `struct virtio_blk_discard_write_zeroes`: sector, length, flags.
 const RANGE_BYTES: usize = 16;
+/// Sector in the answer to a zone append.
+const SECTOR_NUMBER_BYTES: u64 = 8;
+/// Size of `struct virtio_blk_zone_report` without its zones.
+const REPORT_HEADER_BYTES: u64 = 64;
 
 /// The memory of a chain: the part that the device reads, then the part that it writes.
 #[derive(Default)]
@@ -204,6 +220,7 @@ struct Body {
     sectors: u32,
     priority: Priority,
     segments: Vec<Segment>,
+    written_at: Vec<Segment>,
 }
 
 impl Layout {
@@ -247,7 +264,14 @@ impl Layout {
         let field = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let sector = u64::from(field(8)) | u64::from(field(12)) << 32;
         let priority = priority(field(4));
-        let body = |operation, sector, sectors, segments| Body { operation, sector, sectors, priority, segments };
+        let body = |operation, sector, sectors, segments| Body {
+            operation,
+            sector,
+            sectors,
+            priority,
+            segments,
+            written_at: Vec::new(),
+        };
         match field(0) {
             VIRTIO_BLK_T_IN => {
                 let sectors = check_data(&self.writable, &self.readable, sector, memory, limits)?;
@@ -275,8 +299,52 @@ impl Layout {
                 check_memory(&self.writable, memory)?;
                 Ok(body(Operation::Identify, 0, 0, self.writable))
             }
-            _ => Err(BadRequestKind::UnknownType),
+            VIRTIO_BLK_T_ZONE_APPEND => {
+                limits.negotiated(VIRTIO_BLK_F_ZONED)?;
+                let written_at = self.take_written_at(memory)?;
+                let sectors = check_data(&self.readable, &self.writable, sector, memory, limits)?;
+                if sectors > limits.append_sectors_max {
+                    return Err(BadRequestKind::TooLong);
+                }
+                Ok(Body { written_at, ..body(Operation::Device(Op::ZoneAppend), sector, sectors, self.readable) })
+            }
+            VIRTIO_BLK_T_ZONE_REPORT => {
+                limits.negotiated(VIRTIO_BLK_F_ZONED)?;
+                check_memory(&self.writable, memory)?;
+                limits.check_range(sector - sector % limits.block_sectors, limits.block_sectors)?;
+                if len_bytes(&self.writable) < REPORT_HEADER_BYTES {
+                    return Err(BadRequestKind::AnswerRoom);
+                }
+                Ok(body(Operation::ReportZones, sector, 0, self.writable))
+            }
+            VIRTIO_BLK_T_ZONE_RESET_ALL => {
+                limits.negotiated(VIRTIO_BLK_F_ZONED)?;
+                Ok(body(Operation::ResetAllZones, 0, 0, Vec::new()))
+            }
+            kind => {
+                let op = zone_operation(kind).ok_or(BadRequestKind::UnknownType)?;
+                limits.negotiated(VIRTIO_BLK_F_ZONED)?;
+                limits.check_range(sector, limits.block_sectors)?;
+                let sectors = u32::try_from(limits.block_sectors).expect("a logical block has at most 4 KiB");
+                Ok(body(Operation::Device(op), sector, sectors, Vec::new()))
+            }
         }
+    }
+
+    /// Splits the sector of an append off the memory that the device writes: its first eight bytes. Linux 6.12 aligns
+    /// the answer to 16 bytes; the status is the last one nevertheless.
+    fn take_written_at(&mut self, memory: &impl GuestMemory) -> Result<Vec<Segment>, BadRequestKind> {
+        check_memory(&self.writable, memory)?;
+        if !(SECTOR_NUMBER_BYTES..2 * SECTOR_NUMBER_BYTES).contains(&len_bytes(&self.writable)) {
+            return Err(BadRequestKind::AnswerRoom);
+        }
+        let mut left = SECTOR_NUMBER_BYTES as u32;
+        let mut written_at = std::mem::take(&mut self.writable);
+        for segment in &mut written_at {
+            segment.len_bytes = segment.len_bytes.min(left);
+            left -= segment.len_bytes;
+        }
+        Ok(written_at)
     }
 
     /// The one range of a discard or write-zeroes.
@@ -329,6 +397,21 @@ impl Layout {
     }
 }
 
+/// The operation on one zone that has this type.
+fn zone_operation(kind: u32) -> Option<Op> {
+    match kind {
+        VIRTIO_BLK_T_ZONE_OPEN => Some(Op::ZoneOpen),
+        VIRTIO_BLK_T_ZONE_CLOSE => Some(Op::ZoneClose),
+        VIRTIO_BLK_T_ZONE_FINISH => Some(Op::ZoneFinish),
+        VIRTIO_BLK_T_ZONE_RESET => Some(Op::ZoneReset),
+        _ => None,
+    }
+}
+
+fn len_bytes(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.len_bytes)).sum()
+}
+
 /// Checks the data of a read or write; returns its length in sectors.
 fn check_data(
     data: &[Segment],
@@ -344,7 +427,7 @@ fn check_data(
         return Err(BadRequestKind::TooManySegments);
     }
     check_memory(data, memory)?;
-    let len_bytes: u64 = data.iter().map(|segment| u64::from(segment.len_bytes)).sum();
+    let len_bytes = len_bytes(data);
     if len_bytes > REQUEST_BYTES_MAX {
         return Err(BadRequestKind::TooLong);
     }

@@ -22,6 +22,7 @@ pub fn config() -> BlkConfig {
         write_zeroes: true,
         volatile_cache: true,
         seg_max: SEG_MAX_DEFAULT,
+        zones: None,
     }
 }
 
