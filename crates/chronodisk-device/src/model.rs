@@ -2,6 +2,8 @@
 
 use chronodisk_sim::{Completion, Nanos, Request};
 
+use crate::ZoneReport;
+
 /// Latest arrival: 18 years.
 ///
 /// It is half the range of the finest clock of a model: a disk counts sixteenths of a nanosecond in 64 bits (36 years).
@@ -90,6 +92,12 @@ pub trait DeviceModel: Send {
 
     /// Behaves independently from here on; may share unchanged pages.
     fn fork(&self) -> Box<dyn DeviceModel>;
+
+    /// The zones of a new device at instant zero begin so, as after a loss of power: closed zones with the write
+    /// pointers of these, and full ones. Returns false, with the device unchanged, if it has no zones that could.
+    fn begin_with_zones(&mut self, _zones: &[ZoneReport]) -> bool {
+        false
+    }
 
     /// Reports statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}

@@ -95,6 +95,46 @@ impl ZoneMap {
         }
     }
 
+    /// The zones, which are all empty, begin so, as after a loss of power: sectors written, and whether it is full, by
+    /// zone.
+    ///
+    /// # Errors
+    /// The first that can't be.
+    pub fn begin_with(&mut self, zones: &[(u64, bool)], block_sectors: u64) -> Result<(), String> {
+        if zones.len() != self.zones.len() {
+            return Err(format!("{} zones; expected {}", zones.len(), self.zones.len()));
+        }
+        for (zone, &(written_sectors, full)) in (0..).zip(zones) {
+            let capacity = self.layout.capacity_sectors;
+            let is_filled = written_sectors == capacity;
+            if written_sectors > capacity || !written_sectors.is_multiple_of(block_sectors) || is_filled && !full {
+                return Err(format!("zone {zone} has {written_sectors} of {capacity} sectors written"));
+            }
+            let condition = match (full, written_sectors) {
+                (true, _) => ZoneCondition::Full,
+                (false, 0) => ZoneCondition::Empty,
+                (false, _) => ZoneCondition::Closed,
+            };
+            self.become_(zone, condition, |it| it.written_sectors = written_sectors);
+        }
+        match self.active > self.layout.most_active {
+            true => Err(format!("{} zones are active; at most {} can be", self.active, self.layout.most_active)),
+            false => Ok(()),
+        }
+    }
+
+    /// A zone after a loss of power: sectors written, and whether it is full.
+    #[must_use]
+    pub fn at_rest(&self, zone: u32) -> (u64, bool) {
+        let it = &self.zones[zone as usize];
+        (it.written_sectors, it.condition == ZoneCondition::Full)
+    }
+
+    /// All zones as reports show them.
+    pub fn reports(&self) -> impl Iterator<Item = ZoneReport> + '_ {
+        (0..self.count()).filter_map(|zone| self.report(zone))
+    }
+
     /// Size, capacity and limits of the zones.
     #[must_use]
     pub fn layout(&self) -> &ZoneLayout {

@@ -117,3 +117,54 @@ fn the_model_accepts_every_request_that_the_map_accepts() {
         assert!(accepted.is_empty());
     }
 }
+
+/// Writes at random, cuts the power, begins anew with the zones as they were, and goes on.
+#[test]
+fn a_drive_that_begins_with_written_zones_goes_on_at_their_pointers() {
+    for seed in 0..20 {
+        let mut stream = RandomStream::new(seed, "test", "zone-map-restart");
+        let layout = drive(seed).info().zones.unwrap();
+        let mut kept = vec![(0, false); 16];
+        let mut id = 0;
+        for life in 0..6 {
+            let mut model = drive(seed);
+            let mut map = ZoneMap::new(layout, model.info().capacity_sectors);
+            map.begin_with(&kept, 8).unwrap();
+            let reports: Vec<_> = map.reports().collect();
+            assert!(model.begin_with_zones(&reports));
+            assert_eq!((model.now(), model.outstanding()), (Nanos::ZERO, 0));
+            for _ in 0..100 {
+                let request = random_request(id, &mut stream, &map);
+                id += 1;
+                let admitted = map.admit(&request);
+                model.submit(request);
+                let mut completed = Vec::new();
+                while completed.is_empty() {
+                    let next = model.next_event().unwrap();
+                    model.step(next, &mut completed);
+                }
+                let expected = admitted.map_or_else(|status| status, |_| Status::Ok);
+                assert_eq!(completed[0].status, expected, "seed {seed}, life {life}, {request:?}");
+                if let Ok(place) = admitted {
+                    map.completed(request.op, place);
+                }
+            }
+            kept = (0..map.count()).map(|zone| map.at_rest(zone)).collect();
+        }
+    }
+}
+
+#[test]
+fn zones_that_can_not_be_are_refused() {
+    let model = drive(1);
+    let refusal = |kept: &[(u64, bool)]| {
+        let mut map = ZoneMap::new(model.info().zones.unwrap(), model.info().capacity_sectors);
+        map.begin_with(kept, 8).unwrap_err()
+    };
+    let with = |written, full| [vec![(written, full)], vec![(0, false); 15]].concat();
+    assert!(refusal(&[(0, false)]).contains("expected 16"));
+    for wrong in [with(6_145, false), with(7, false), with(6_144, false)] {
+        assert!(refusal(&wrong).contains("of 6144 sectors written"), "{wrong:?}");
+    }
+    assert!(refusal(&[(8, false); 16]).contains("16 zones are active; at most 5 can be"));
+}

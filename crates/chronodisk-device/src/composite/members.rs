@@ -6,7 +6,7 @@ use std::fmt::Write;
 use chronodisk_sim::{Completion, Nanos, Request, Status};
 
 use crate::models::bus::{Bus, Crossed};
-use crate::{DeviceModel, Probe};
+use crate::{DeviceModel, Probe, ZoneReport};
 
 /// A member's answer to the request that it got under `tag`.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,14 @@ impl Members {
     pub(crate) fn new(models: Vec<Box<dyn DeviceModel>>, bus: Option<Bus>) -> Self {
         let wakes = vec![Nanos::MAX; models.len()];
         Members { models, wakes, bus, answers: VecDeque::new(), completed: Vec::new() }
+    }
+
+    /// The only member begins with these zones; see [`DeviceModel::begin_with_zones`].
+    pub(super) fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
+        match &mut self.models[..] {
+            [only] => only.begin_with_zones(zones),
+            _ => false,
+        }
     }
 
     /// Submits a request at `now`, over the bus if there is one.

@@ -29,7 +29,7 @@ use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, Status};
 pub(crate) use members::Members;
 pub(crate) use slab::Slab;
 
-use crate::{DeviceInfo, DeviceModel, Probe};
+use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport};
 
 /// Behaviour of a particular composite on requests and on its members' completions.
 ///
@@ -183,6 +183,10 @@ impl<P: Policy> DeviceModel for Composite<P> {
             policy: self.policy.clone(),
             due: self.due.clone(),
         })
+    }
+
+    fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
+        self.members.begin_with_zones(zones)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -14,7 +14,7 @@
 
 use chronodisk_sim::{Completion, Nanos, Request};
 
-use crate::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, advance};
+use crate::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneReport, advance};
 
 /// Speed of a device relative to its profile, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +187,10 @@ impl DeviceModel for AtSpeed {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(AtSpeed { inner: self.inner.fork(), ..*self })
+    }
+
+    fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
+        self.inner.begin_with_zones(zones)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::read_ahead::ReadAhead;
 use super::statistics::SsdStatistics;
 use super::write::{OpenSuperpage, Program};
-use crate::{DeviceInfo, DeviceModel, Probe, footprint};
+use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport, footprint};
 
 /// A drive.
 #[derive(Clone, Debug)]
@@ -285,6 +285,13 @@ impl DeviceModel for Ssd {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
+        self.ftl.has_zones() && {
+            self.fill_zones(zones);
+            true
+        }
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

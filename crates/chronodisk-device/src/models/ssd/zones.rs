@@ -10,9 +10,10 @@
 use chronodisk_sim::{Op, SECTOR_BYTES, Status};
 
 use super::device::Ssd;
-use super::ftl::{Stream, Superpage, ZoneIndex};
+use super::ftl::{Stream, Superpage, Unit, ZoneIndex};
 use super::geometry::DieIndex;
 use super::pool::NONE;
+use crate::{ZoneCondition, ZoneReport};
 
 impl Ssd {
     /// Handles a decoded command of a zoned drive, except reads and flushes.
@@ -60,6 +61,27 @@ impl Ssd {
             Ok(()) => self.answer(number, self.now),
             Err(status) => self.refuse(number, status),
         }
+    }
+
+    /// The zones of a new drive are as they were before a loss of power: program units that were complete have been
+    /// programmed, and the rest of a zone is in the buffer, which keeps its contents. Full zones come first, since each
+    /// is active for a moment.
+    pub(super) fn fill_zones(&mut self, zones: &[ZoneReport]) {
+        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
+        let is_full = |zone: &ZoneReport| zone.condition == ZoneCondition::Full;
+        for full in [true, false] {
+            for zone in zones.iter().filter(|zone| is_full(zone) == full && (full || zone.written_sectors > 0)) {
+                let number = self.ftl.zone_of((zone.start / sectors) as Unit);
+                let rest = self.ftl.fill_zone(number, zone.written_sectors.div_ceil(sectors) as u32, full);
+                self.buffer_mut().admit(rest.end - rest.start);
+                rest.clone().for_each(|unit| self.buffer_mut().put(unit));
+                if !rest.is_empty() {
+                    self.ftl.arrived_in_zone(rest.start, rest.end - rest.start);
+                    self.destage_zones();
+                }
+            }
+        }
+        self.ftl.forget_counters();
     }
 
     /// Completes a command with an error.

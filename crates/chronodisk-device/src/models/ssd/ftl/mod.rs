@@ -273,6 +273,11 @@ impl Ftl {
         &self.parameters
     }
 
+    /// Work so far does not count.
+    pub(crate) fn forget_counters(&mut self) {
+        self.counters = FtlCounters::default();
+    }
+
     /// Its counters.
     pub(crate) fn counters(&self) -> &FtlCounters {
         &self.counters

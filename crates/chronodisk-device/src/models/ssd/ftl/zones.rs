@@ -529,6 +529,44 @@ impl Ftl {
         zones.get(zone, Word::Pointer) == zones.get(zone, Word::Appended)
     }
 
+    /// So many units of an empty zone of a new drive are written, and it is closed, or full: programs end at once.
+    /// Returns the last units of a closed zone, which begin a program unit: their writes are let in, and have not
+    /// arrived.
+    ///
+    /// # Panics
+    /// If the zone is not empty, or one more can't be active.
+    pub(crate) fn fill_zone(&mut self, zone: ZoneIndex, units: u32, full: bool) -> std::ops::Range<Unit> {
+        let first = self.units_of_zone(zone).start;
+        let per_superpage = self.sizes.units_per_superpage;
+        let capacity_units = self.zones().parameters.capacity_units;
+        // A finish completes a begun program unit with nothing.
+        let programmed = match full {
+            true => units.next_multiple_of(per_superpage).min(capacity_units),
+            false => units / per_superpage * per_superpage,
+        };
+        if programmed > 0 {
+            self.write_to_zone(first, programmed, false).expect("the zone is empty, and can be active");
+            self.arrived_in_zone(first, programmed);
+            for unit in first..first + programmed {
+                let appended = self.append_to_zone(unit).expect("a new drive has free superblocks");
+                if let Some(superpage) = appended.completed {
+                    self.programmed(superpage);
+                }
+            }
+        }
+        if full {
+            let begun = self.finish_zone(zone);
+            debug_assert!(begun.is_none(), "only whole program units were written");
+            return first..first;
+        }
+        let rest = first + programmed..first + units;
+        if !rest.is_empty() {
+            self.write_to_zone(rest.start, rest.end - rest.start, false).expect("it fits, and can be active");
+        }
+        self.close_zone(zone).expect("it is open");
+        rest
+    }
+
     /// Opens a zone for the host.
     ///
     /// # Errors
