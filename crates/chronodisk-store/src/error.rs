@@ -76,10 +76,10 @@ pub enum StoreError {
     /// The operation would have waited for a disk, which the caller excluded. It had no effect.
     #[error("the bytes are not in memory")]
     WouldWait,
-    /// A squashed image is unusable.
+    /// A squashed image, or a file of write pointers, is unusable.
     #[error("{}: {reason}", path.display())]
     Image {
-        /// The image, or its map.
+        /// The image, its map, or the file of write pointers.
         path: PathBuf,
         /// The problem.
         reason: String,

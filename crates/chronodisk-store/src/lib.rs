@@ -38,6 +38,7 @@ mod ram;
 mod recording;
 pub mod simulated;
 mod store_file;
+mod zone_file;
 
 pub use device::DeviceStore;
 pub use durability::Durability;
@@ -49,6 +50,7 @@ pub use preload::AccessList;
 pub use ram::{RamStore, is_zero};
 pub use recording::{Change, Recording, RecordingStore};
 pub use store_file::StoreFile;
+pub use zone_file::{KeptZone, ZoneFile, ZoneShape, discard_unwritten, zones_path};
 
 /// The bytes of one device.
 ///

@@ -1,0 +1,340 @@
+//! The write pointers of a zoned device, in a file beside its bytes.
+//!
+//! ```text
+//!  offset  bytes  content
+//!       0      8  "CDZONES\0"
+//!       8      4  version, 1
+//!      12      4  number of zones
+//!      16      8  size of a zone in sectors of 512 bytes
+//!      24      8  sectors of a zone that can be written
+//!   4,096    8 n  a word for each zone: the sectors written, and bit 63 if it is full
+//! ```
+//!
+//! Numbers are little-endian. A word lies within a sector, so that a power cut leaves the old one or the new one. The
+//! owner keeps a word after the zone's data: a zone's pointer is never ahead of its data where completed writes survive
+//! a power cut. Open zones are not told apart from closed ones: no zone is open after a loss of power.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::host::{Host, OpenMode, RealHost};
+use crate::image_files::append_name;
+use crate::{Durability, FileOperation, Store, StoreError, StoreFile};
+
+/// Zones of equal size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneShape {
+    /// Their number.
+    pub count: u32,
+    /// Distance between the beginnings of neighbouring zones, in sectors of 512 bytes.
+    pub size_sectors: u64,
+    /// Sectors that can be written, from the beginning of the zone on.
+    pub capacity_sectors: u64,
+}
+
+/// A zone without power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptZone {
+    /// Sectors written, from the beginning of the zone on.
+    pub written_sectors: u64,
+    /// Nothing more can be written.
+    pub full: bool,
+}
+
+/// The file with the write pointers of one device.
+#[derive(Debug)]
+pub struct ZoneFile {
+    file: StoreFile,
+    durability: Durability,
+}
+
+const MAGIC: &[u8; 8] = b"CDZONES\0";
+const VERSION: u32 = 1;
+const WORDS_AT: u64 = 4096;
+const WORD_BYTES: u64 = 8;
+const FULL: u64 = 1 << 63;
+const SECTOR_BYTES: u64 = 512;
+
+/// The file with the write pointers of the device whose bytes are in `store`.
+#[must_use]
+pub fn zones_path(store: &Path) -> PathBuf {
+    append_name(store, ".zones")
+}
+
+impl ZoneFile {
+    /// Opens the write pointers beside the file of a store, or makes them before a store that `is_new`, with all zones
+    /// empty.
+    ///
+    /// # Errors
+    /// [`StoreError::Incomplete`] if the pointers or the store are missing, [`StoreError::Image`] if the pointers are
+    /// of other zones or damaged; [`StoreError::Io`].
+    pub fn open(
+        store: &Path,
+        is_new: bool,
+        shape: &ZoneShape,
+        durability: Durability,
+    ) -> Result<(Self, Vec<KeptZone>), StoreError> {
+        let host: Arc<dyn Host> = Arc::new(RealHost);
+        ZoneFile::open_on(&host, store, is_new, shape, durability)
+    }
+
+    /// Like [`open`](Self::open), with files of `host`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        host: &Arc<dyn Host>,
+        store: &Path,
+        is_new: bool,
+        shape: &ZoneShape,
+        durability: Durability,
+    ) -> Result<(Self, Vec<KeptZone>), StoreError> {
+        let path = zones_path(store);
+        match (is_new, StoreFile::exists(host, &path)?) {
+            (true, false) => {
+                let file = StoreFile::open(host, &path, OpenMode::CreateNew)?;
+                ZoneFile::make(file, shape, durability)
+            }
+            (false, false) => Err(StoreError::Incomplete {
+                image: store.to_owned(),
+                missing: vec![path],
+                there: vec![store.to_owned()],
+            }),
+            (_, true) => {
+                let opened = ZoneFile::open_existing(host, &path, shape, durability)?;
+                // A killed creation leaves empty zones without the store.
+                match is_new && opened.1.iter().any(|zone| *zone != KeptZone::default()) {
+                    false => Ok(opened),
+                    true => Err(StoreError::Incomplete {
+                        image: store.to_owned(),
+                        missing: vec![store.to_owned()],
+                        there: vec![path],
+                    }),
+                }
+            }
+        }
+    }
+
+    /// All zones are empty.
+    fn make(file: StoreFile, shape: &ZoneShape, durability: Durability) -> Result<(Self, Vec<KeptZone>), StoreError> {
+        file.set_len(WORDS_AT + u64::from(shape.count) * WORD_BYTES, FileOperation::Create)?;
+        file.write(0, &header(shape))?;
+        if durability.power_cut {
+            file.sync()?;
+            file.sync_folder()?;
+        }
+        Ok((ZoneFile { file, durability }, vec![KeptZone::default(); shape.count as usize]))
+    }
+
+    fn open_existing(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        shape: &ZoneShape,
+        durability: Durability,
+    ) -> Result<(Self, Vec<KeptZone>), StoreError> {
+        let damaged = |reason: String| StoreError::Image { path: path.to_owned(), reason };
+        let file = StoreFile::open(host, path, OpenMode::ReadWrite)?;
+        let len_bytes = WORDS_AT + u64::from(shape.count) * WORD_BYTES;
+        let found_bytes = file.size()?.len_bytes;
+        let mut found = vec![0; HEADER_BYTES];
+        if found_bytes >= HEADER_BYTES as u64 {
+            file.read(0, &mut found)?;
+        }
+        // A killed creation leaves no header; the device has no data then.
+        if found.iter().all(|&byte| byte == 0) && (found_bytes == 0 || found_bytes == len_bytes) {
+            return ZoneFile::make(file, shape, durability);
+        }
+        if found != header(shape) || found_bytes != len_bytes {
+            return Err(damaged(format!(
+                "no write pointers of {} zones of {} sectors each, {} of them writable",
+                shape.count, shape.size_sectors, shape.capacity_sectors
+            )));
+        }
+        let mut words = vec![0; (u64::from(shape.count) * WORD_BYTES) as usize];
+        file.read(WORDS_AT, &mut words)?;
+        let mut zones = Vec::with_capacity(shape.count as usize);
+        for (number, word) in words.chunks_exact(WORD_BYTES as usize).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            let zone = KeptZone { written_sectors: word & !FULL, full: word & FULL != 0 };
+            if zone.written_sectors > shape.capacity_sectors {
+                return Err(damaged(format!("zone {number} has {} sectors written", zone.written_sectors)));
+            }
+            zones.push(zone);
+        }
+        Ok((ZoneFile { file, durability }, zones))
+    }
+
+    /// Keeps a zone's pointer, as safe as a completed write must be.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn keep(&self, zone: u32, kept: KeptZone) -> Result<(), StoreError> {
+        let word = kept.written_sectors | if kept.full { FULL } else { 0 };
+        self.file.write(WORDS_AT + u64::from(zone) * WORD_BYTES, &word.to_le_bytes())?;
+        match self.durability.write_through && self.durability.power_cut {
+            true => self.file.sync(),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes earlier pointers as safe as a completed flush must.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn flush(&self) -> Result<(), StoreError> {
+        if self.durability.power_cut { self.file.sync() } else { Ok(()) }
+    }
+}
+
+const HEADER_BYTES: usize = 32;
+
+fn header(shape: &ZoneShape) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(shape.count.to_le_bytes());
+    bytes.extend(shape.size_sectors.to_le_bytes());
+    bytes.extend(shape.capacity_sectors.to_le_bytes());
+    bytes
+}
+
+/// Discards what lies beyond the pointers: a write that a kill or a power cut has interrupted must not be read.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn discard_unwritten(store: &mut dyn Store, shape: &ZoneShape, zones: &[KeptZone]) -> Result<(), StoreError> {
+    for (number, zone) in (0_u64..).zip(zones) {
+        let begin = number * shape.size_sectors + zone.written_sectors;
+        let end = (number + 1) * shape.size_sectors;
+        let (offset_bytes, len_bytes) = (begin * SECTOR_BYTES, (end - begin) * SECTOR_BYTES);
+        if len_bytes == 0 {
+            continue;
+        }
+        // Most zones have nothing there, and a durable store synchronises each discard.
+        let extent = store.extent(offset_bytes, len_bytes)?;
+        if extent.allocated || extent.len_bytes < len_bytes {
+            store.discard(offset_bytes, len_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FileStore;
+    use crate::simulated::{SimulatedHost, SimulatedOptions};
+
+    const SHAPE: ZoneShape = ZoneShape { count: 4, size_sectors: 64, capacity_sectors: 40 };
+    const DURABLE: Durability = Durability { write_through: true, power_cut: true };
+
+    struct Zoned {
+        store: FileStore,
+        file: ZoneFile,
+        zones: Vec<KeptZone>,
+    }
+
+    impl Zoned {
+        fn open(host: &Arc<dyn Host>) -> Result<Self, StoreError> {
+            let path = Path::new("/disk");
+            let is_new = !StoreFile::exists(host, path)?;
+            let bytes = u64::from(SHAPE.count) * SHAPE.size_sectors * SECTOR_BYTES;
+            // The pointers come first: a store without them would be refused.
+            if is_new {
+                ZoneFile::open_on(host, path, true, &SHAPE, DURABLE)?;
+            }
+            let mut store = match is_new {
+                true => FileStore::create_on(host, path, bytes, DURABLE)?,
+                false => FileStore::open_on(host, path, bytes, DURABLE)?,
+            };
+            let (file, zones) = ZoneFile::open_on(host, path, false, &SHAPE, DURABLE)?;
+            discard_unwritten(&mut store, &SHAPE, &zones)?;
+            Ok(Zoned { store, file, zones })
+        }
+
+        /// Writes a sector at the pointer of a zone, or resets the zone if it is full.
+        fn step(&mut self, zone: u32, mark: u8) -> Result<(), StoreError> {
+            let kept = &mut self.zones[zone as usize];
+            let begin = u64::from(zone) * SHAPE.size_sectors;
+            if kept.written_sectors == SHAPE.capacity_sectors {
+                self.file.keep(zone, KeptZone::default())?;
+                self.store.discard(begin * SECTOR_BYTES, SHAPE.capacity_sectors * SECTOR_BYTES)?;
+                *kept = KeptZone::default();
+                return Ok(());
+            }
+            let at = begin + kept.written_sectors;
+            self.store.write(at * SECTOR_BYTES, &[mark; SECTOR_BYTES as usize])?;
+            kept.written_sectors += 1;
+            kept.full = kept.written_sectors == SHAPE.capacity_sectors;
+            self.file.keep(zone, *kept)
+        }
+    }
+
+    fn host(seed: u64) -> SimulatedHost {
+        SimulatedHost::new(&SimulatedOptions::new(seed))
+    }
+
+    #[test]
+    fn pointers_are_there_again() {
+        let simulated = host(1);
+        let host: Arc<dyn Host> = Arc::new(simulated.clone());
+        let mut zoned = Zoned::open(&host).unwrap();
+        for step in 0..50 {
+            zoned.step(step % 3, 1).unwrap();
+        }
+        let before = zoned.zones.clone();
+        drop(zoned);
+        assert_eq!(Zoned::open(&host).unwrap().zones, before);
+        let other = ZoneShape { capacity_sectors: 41, ..SHAPE };
+        let refused = ZoneFile::open_on(&host, Path::new("/disk"), false, &other, DURABLE).unwrap_err();
+        assert!(refused.to_string().contains("no write pointers of 4 zones"), "{refused}");
+        let missing = ZoneFile::open_on(&host, Path::new("/disk"), true, &SHAPE, DURABLE).unwrap_err();
+        assert!(missing.to_string().contains("/disk is missing, but /disk.zones is there"), "{missing}");
+        host.remove(Path::new("/disk.zones")).unwrap();
+        let missing = ZoneFile::open_on(&host, Path::new("/disk"), false, &SHAPE, DURABLE).unwrap_err();
+        assert!(missing.to_string().contains("/disk.zones is missing, but /disk is there"), "{missing}");
+    }
+
+    #[test]
+    fn completed_writes_are_below_the_pointer_after_any_power_cut() {
+        use crate::simulated::{Call, Fault};
+        let mut cuts = 0;
+        for seed in 0..400 {
+            let simulated = host(seed);
+            let host: Arc<dyn Host> = Arc::new(simulated.clone());
+            let fault = if seed % 2 == 0 { Fault::PowerCut } else { Fault::Kill };
+            let mut expected = vec![KeptZone::default(); SHAPE.count as usize];
+            let mut changing = None;
+            simulated.inject(Call::Any, 1 + seed * 7 % 500, fault);
+            if let Ok(mut zoned) = Zoned::open(&host) {
+                for step in 0..300_u32 {
+                    let zone = step * step % SHAPE.count;
+                    changing = Some(zone);
+                    if zoned.step(zone, 1 + (step % 200) as u8).is_err() {
+                        break;
+                    }
+                    expected.clone_from(&zoned.zones);
+                    changing = None;
+                }
+            }
+            cuts += u32::from(simulated.is_dead());
+            simulated.repair();
+            simulated.restart();
+            let mut again = Zoned::open(&host).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            for zone in 0..SHAPE.count {
+                let (found, expected) = (again.zones[zone as usize], expected[zone as usize]);
+                if changing != Some(zone) {
+                    assert_eq!(found, expected, "seed {seed}, zone {zone}");
+                }
+                let mut bytes = vec![0; (SHAPE.size_sectors * SECTOR_BYTES) as usize];
+                let at = u64::from(zone) * SHAPE.size_sectors * SECTOR_BYTES;
+                again.store.read(at, &mut bytes).unwrap();
+                for (sector, bytes) in (0..).zip(bytes.chunks_exact(SECTOR_BYTES as usize)) {
+                    let written = sector < found.written_sectors;
+                    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "seed {seed}: a torn sector");
+                    assert_eq!(bytes[0] != 0, written, "seed {seed}, zone {zone}, sector {sector}, {found:?}");
+                }
+            }
+        }
+        assert!(cuts > 200, "{cuts} cuts");
+    }
+}
