@@ -12,7 +12,7 @@ use std::sync::Arc;
 use chronodisk_device::ZoneMap;
 use chronodisk_engine::HostClock;
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
-use chronodisk_store::Store;
+use chronodisk_store::{Store, ZoneFile};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send};
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
@@ -499,7 +499,9 @@ impl VhostUserSession {
             Op::ZoneReset => device.empty_zone(sector).map_err(|error| error.to_string()),
             _ => {
                 let Device { store, bounce, .. } = device;
-                execute(&request, op, sector, &**memory, &mut **store, bounce).map_err(|error| error.to_string())
+                let executed = execute(&request, op, sector, &**memory, &mut **store, bounce);
+                executed.map_err(|error| error.to_string())?;
+                device.keep_zone(op, sector).map_err(|error| error.to_string())
             }
         });
         let data_bytes = data_bytes(&request);
@@ -656,12 +658,14 @@ struct Device {
     clock: Box<dyn HostClock>,
     /// Decides about requests if the device is zoned.
     zones: Option<ZoneMap>,
+    /// Keeps the write pointers.
+    zone_file: Option<ZoneFile>,
 }
 
 impl Device {
     fn new(config: BlkConfig, store: Box<dyn Store>, clock: Box<dyn HostClock>) -> Self {
         let zones = config.zones.map(|layout| ZoneMap::new(layout, config.capacity_sectors));
-        Device { config, store, bounce: Bounce::default(), clock, zones }
+        Device { config, store, bounce: Bounce::default(), clock, zones, zone_file: None }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Zones in a session: a reset of all of them, which is several requests to the device.
 
+use chronodisk_device::ZoneReport;
 use chronodisk_sim::{Op, RequestId, SECTOR_BYTES};
-use chronodisk_store::StoreError;
+use chronodisk_store::{KeptZone, StoreError, ZoneFile};
 
 use super::{Arrival, Device, InFlight, RequestHandler, VhostUserSession, request_of};
 use crate::virtio_blk::{BlkRequest, BlkStatus};
@@ -59,10 +60,43 @@ impl VhostUserSession {
     }
 }
 
+impl VhostUserSession {
+    /// The zones begin as these, and `file` keeps their pointers from now on. Returns them as reports show them.
+    ///
+    /// # Errors
+    /// The first zone that can't be.
+    pub fn keep_zones(&mut self, zones: &[KeptZone], file: ZoneFile) -> Result<Vec<ZoneReport>, String> {
+        let block_sectors = self.device.config.logical_block_sectors();
+        let map = self.device.zones.as_mut().ok_or("the device is not zoned")?;
+        let kept: Vec<_> = zones.iter().map(|zone| (zone.written_sectors, zone.full)).collect();
+        map.begin_with(&kept, block_sectors)?;
+        self.device.zone_file = Some(file);
+        Ok(map.reports().collect())
+    }
+}
+
 impl Device {
-    /// The zone's data are gone.
+    /// The zone's data are gone. The pointer comes first: data beyond it are discarded when the store is opened.
     pub(super) fn empty_zone(&mut self, sector: u64) -> Result<(), StoreError> {
         let len_bytes = self.config.zones.map_or(0, |zones| zones.capacity_sectors) * SECTOR_BYTES;
+        self.keep_pointer(sector)?;
         self.store.discard(sector * SECTOR_BYTES, len_bytes)
+    }
+
+    /// Keeps the pointer of the zone that an accepted request has changed.
+    pub(super) fn keep_pointer(&self, sector: u64) -> Result<(), StoreError> {
+        let (Some(zones), Some(file)) = (&self.zones, &self.zone_file) else { return Ok(()) };
+        let zone = zones.zone_of(sector);
+        let (written_sectors, full) = zones.at_rest(zone);
+        file.keep(zone, KeptZone { written_sectors, full })
+    }
+
+    /// Keeps the change of a zone by an executed request, or makes earlier changes durable.
+    pub(super) fn keep_zone(&self, op: Op, sector: u64) -> Result<(), StoreError> {
+        match op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend | Op::ZoneFinish => self.keep_pointer(sector),
+            Op::Flush => self.zone_file.as_ref().map_or(Ok(()), ZoneFile::flush),
+            Op::Read | Op::Discard | Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose => Ok(()),
+        }
     }
 }
