@@ -38,4 +38,5 @@ mod in_guest {
     #[path = "../../../chronodisk-guest/tests/hostile/victims.rs"]
     mod victims;
     mod xfs_log;
+    mod zones;
 }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use chronodisk_device::{BuildOptions, Profile, Speed, probed};
+use chronodisk_device::{BuildOptions, DeviceInfo, Profile, Speed, probed};
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Patience, Tell};
 use chronodisk_engine::{
@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
 use crate::filesystem::FileSystem;
-use crate::holding;
+use crate::holding::{self, Place};
 use crate::init::device_name;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, ClockPage, QUESTION_BYTES, Question};
@@ -33,6 +33,7 @@ use crate::records;
 use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
 use crate::shared::layout::{self, Ask, Clock};
 use crate::throttled::ThrottledStore;
+use crate::zones;
 
 /// Runs as the backend of a guest, with the descriptors that the launcher bequeathed.
 #[must_use]
@@ -120,17 +121,33 @@ impl Backend {
         let mut model_bytes = 0;
         let ports = spec.devices.iter().map(|device| open_model(device, spec, &mut model_bytes));
         let ports: Vec<ModelPort> = ports.collect::<Result<_, _>>()?;
-        let mut file_system = spec.file_system;
         let mut joint = Joint::of(&spec.devices, &ports, spec.seed)?;
-        for (index, (device, port)) in spec.devices.iter().zip(ports).enumerate() {
+        let mut stores = Vec::new();
+        for (device, port) in spec.devices.iter().zip(&ports) {
+            let (is_there, zone_bytes) = (holding::is_there(device), zones::zone_bytes(port));
+            let zones = zones::expect_beside(device, port)?;
+            let mut store = open_store(device, port, spec, &mut joint)?;
+            let zones = zones.map(|zones| zones.open(&mut *store)).transpose()?;
+            stores.push((store, zones, is_there, zone_bytes));
+        }
+        let mut places: Vec<Place<'_>> = (spec.devices.iter().zip(&mut stores))
+            .map(|(device, (store, _, is_there, zone_bytes))| Place {
+                device,
+                store: &mut **store,
+                is_there: *is_there,
+                zone_bytes: *zone_bytes,
+            })
+            .collect();
+        let file_system = holding::file_system(&mut places, spec)?;
+        let block_bytes = zones::common_block_bytes(file_system, &ports);
+        for (index, ((store, zones, ..), mut port)) in stores.into_iter().zip(ports).enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
-            let is_there = holding::is_there(device);
-            let mut store = open_store(device, &port, spec, &mut joint)?;
-            if index == 0 {
-                file_system = holding::file_system(device, is_there, &mut *store, spec)?;
-            }
             let clock = Box::new(MonotonicClock::new());
-            sessions.push(VhostUserSession::new(vhost, BlkConfig::of(port.info()), store, clock)?);
+            let mut session = VhostUserSession::new(vhost, shown(port.info(), block_bytes), store, clock)?;
+            if let Some((file, kept)) = zones {
+                zones::begin(&mut session, &mut port, &kept, file)?;
+            }
+            sessions.push(session);
             engine.attach_port(port);
         }
         let time = match page.clock()? {
@@ -391,12 +408,22 @@ fn open_model(
     })
 }
 
+/// A device as the guest sees it, in blocks of at least this size.
+fn shown(info: &DeviceInfo, block_bytes: u32) -> BlkConfig {
+    let mut config = BlkConfig::of(info);
+    config.logical_block_bytes = config.logical_block_bytes.max(block_bytes);
+    config.physical_block_bytes = config.physical_block_bytes.max(block_bytes);
+    let block_sectors = config.logical_block_bytes / SECTOR_BYTES as u32;
+    config.discard_unit_sectors = config.discard_unit_sectors.map(|unit| unit.next_multiple_of(block_sectors));
+    config
+}
+
 fn capacity_bytes(port: &ModelPort) -> u64 {
     port.info().capacity_sectors * SECTOR_BYTES
 }
 
 /// The store keeps the device's promises.
-fn durability(device: &DeviceOptions, port: &ModelPort) -> Durability {
+pub(crate) fn durability(device: &DeviceOptions, port: &ModelPort) -> Durability {
     Durability { write_through: !port.info().volatile_cache, power_cut: device.durable }
 }
 

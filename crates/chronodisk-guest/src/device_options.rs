@@ -13,6 +13,8 @@ pub struct DeviceOptions {
     pub speed: f64,
     /// Capacity in bytes instead of the model's own.
     pub capacity_bytes: Option<u64>,
+    /// It is written in zones, which the guest's kernel must know.
+    pub zoned: bool,
     /// File with the state that it begins in, for a model that is here.
     pub state_file: Option<PathBuf>,
     /// Store of the device; an emulator server stores the bytes itself, and uses only the budget.
@@ -33,6 +35,7 @@ impl DeviceOptions {
             model,
             speed: 1.0,
             capacity_bytes: None,
+            zoned: false,
             state_file: None,
             store,
             durable: false,

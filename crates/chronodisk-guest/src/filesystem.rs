@@ -20,6 +20,10 @@ pub enum FileSystem {
     Xfs,
     /// Copy on write, with checksums.
     Btrfs,
+    /// For flash, log-structured.
+    F2fs,
+    /// Each zone of a zoned device as a file.
+    Zonefs,
     /// The one in the store, which is detected before the guest starts.
     Existing,
     /// No file system: the raw device stays unchanged.
@@ -28,15 +32,21 @@ pub enum FileSystem {
 
 impl FileSystem {
     /// All file systems, in the order of the help text.
-    pub const ALL: [FileSystem; 7] = [
+    pub const ALL: [FileSystem; 9] = [
         FileSystem::Ext4,
         FileSystem::Ext3,
         FileSystem::Ext2,
         FileSystem::Xfs,
         FileSystem::Btrfs,
+        FileSystem::F2fs,
+        FileSystem::Zonefs,
         FileSystem::Existing,
         FileSystem::None,
     ];
+
+    /// File systems that this host's kernel can make and mount on an emulated device.
+    pub const NATIVE: [FileSystem; 6] =
+        [FileSystem::Ext4, FileSystem::Ext3, FileSystem::Ext2, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::None];
 
     /// The name that `mount -t` takes.
     #[must_use]
@@ -47,6 +57,8 @@ impl FileSystem {
             FileSystem::Ext2 => "ext2",
             FileSystem::Xfs => "xfs",
             FileSystem::Btrfs => "btrfs",
+            FileSystem::F2fs => "f2fs",
+            FileSystem::Zonefs => "zonefs",
             FileSystem::Existing => "existing",
             FileSystem::None => "none",
         }
@@ -61,8 +73,21 @@ impl FileSystem {
             FileSystem::Ext2 => Some(("mkfs.ext2", "e2fsprogs")),
             FileSystem::Xfs => Some(("mkfs.xfs", "xfsprogs")),
             FileSystem::Btrfs => Some(("mkfs.btrfs", "btrfs-progs")),
-            FileSystem::Existing | FileSystem::None => None,
+            FileSystem::F2fs => Some(("mkfs.f2fs", "f2fs-tools")),
+            FileSystem::Zonefs | FileSystem::Existing | FileSystem::None => None,
         }
+    }
+
+    /// Arguments that make it on a zoned device: btrfs in its zoned form without copies of metadata, which is the form
+    /// of a single zoned device in its documentation.
+    #[must_use]
+    pub fn zoned_arguments(self) -> Vec<String> {
+        let words: &[&str] = match self {
+            FileSystem::Btrfs => &["-O", "zoned", "-d", "single", "-m", "single"],
+            FileSystem::F2fs => &["-m"],
+            _ => &[],
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     /// Arguments that make it repeatable and leave no lazy work that would disturb the command.
@@ -84,7 +109,9 @@ impl FileSystem {
             }
             FileSystem::Xfs => vec!["-q".into(), "-f".into(), "-m".into(), format!("uuid={uuid}")],
             FileSystem::Btrfs => vec!["-q".into(), "-f".into(), "-U".into(), uuid],
-            FileSystem::Existing | FileSystem::None => Vec::new(),
+            // Quiet, it does not say why it fails.
+            FileSystem::F2fs => vec!["-f".into(), "-U".into(), uuid],
+            FileSystem::Zonefs | FileSystem::Existing | FileSystem::None => Vec::new(),
         };
         own.into_iter().chain(extra.iter().cloned()).chain([device.to_owned()]).collect()
     }
@@ -114,7 +141,8 @@ impl FileSystem {
             FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => &["e2fsck", "-f", "-n"],
             FileSystem::Xfs => &["xfs_repair", "-n"],
             FileSystem::Btrfs => &["btrfs", "check", "--readonly"],
-            FileSystem::Existing | FileSystem::None => return None,
+            FileSystem::F2fs => &["fsck.f2fs", "--dry-run"],
+            FileSystem::Zonefs | FileSystem::Existing | FileSystem::None => return None,
         };
         Some(words.iter().map(|&word| word.to_owned()).chain([device.to_owned()]).collect())
     }
@@ -130,7 +158,9 @@ impl FromStr for FileSystem {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
         FileSystem::ALL.into_iter().find(|file_system| file_system.name() == name).ok_or_else(|| {
-            format!("unknown file system '{name}'; expected ext4, ext3, ext2, xfs, btrfs, existing or none")
+            format!(
+                "unknown file system '{name}'; expected ext4, ext3, ext2, xfs, btrfs, f2fs, zonefs, existing or none"
+            )
         })
     }
 }
@@ -139,7 +169,7 @@ impl FromStr for FileSystem {
 const INODE_TABLES_WRITTEN_BYTES_MAX: u64 = 4 << 40;
 
 /// A UUID of version 4's form (RFC 9562, section 5.4) that depends on the seed alone.
-fn uuid_of(seed: u64) -> String {
+pub(crate) fn uuid_of(seed: u64) -> String {
     let mut stream = chronodisk_sim::RandomStream::new(seed, "guest", "file-system-uuid");
     let high = stream.next_u64() & !0xf000 | 0x4000;
     let low = stream.next_u64() & !(3 << 62) | 2 << 62;

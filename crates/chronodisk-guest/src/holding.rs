@@ -37,26 +37,54 @@ fn path_of(device: &DeviceOptions) -> Option<&Path> {
     }
 }
 
+/// A device's bytes before the run.
+pub(crate) struct Place<'a> {
+    pub device: &'a DeviceOptions,
+    pub store: &'a mut dyn Store,
+    pub is_there: bool,
+    /// Size of its zones, if it has some.
+    pub zone_bytes: Option<u64>,
+}
+
 /// The file system to be mounted: the one to be made, unless that would destroy data, or the existing one.
 pub(crate) fn file_system(
-    device: &DeviceOptions,
-    is_there: bool,
-    store: &mut dyn Store,
+    places: &mut [Place<'_>],
     spec: &BackendSpec,
 ) -> Result<FileSystem, Box<dyn std::error::Error>> {
+    let conventional = places.iter().position(|place| place.zone_bytes.is_none());
+    let found = of_place(places.first_mut().ok_or("a guest has a device")?, spec);
+    match (spec.file_system, conventional) {
+        (FileSystem::F2fs | FileSystem::Existing, Some(second)) if second > 0 => {
+            let on_second = of_place(&mut places[second], spec);
+            match (spec.file_system, on_second) {
+                (FileSystem::Existing, Ok(FileSystem::F2fs)) => Ok(FileSystem::F2fs),
+                (FileSystem::Existing, _) => found,
+                (_, on_second) => found.and(on_second),
+            }
+        }
+        _ => found,
+    }
+}
+
+fn of_place(place: &mut Place<'_>, spec: &BackendSpec) -> Result<FileSystem, Box<dyn std::error::Error>> {
+    let Place { device, store, is_there, zone_bytes } = place;
     let wanted = spec.file_system;
     let makes = wanted != FileSystem::Existing;
     if wanted == FileSystem::None || makes && spec.overwrite {
         return Ok(wanted);
     }
-    let held = if is_there { held_by(store)? } else { Held::Nothing };
+    let held = match (*is_there, *zone_bytes) {
+        (false, _) => Held::Nothing,
+        (true, None) => held_by(*store)?,
+        (true, Some(zone_bytes)) => held_by_zones(*store, zone_bytes)?,
+    };
     let place = path_of(device).map_or("the device".to_owned(), |path| path.display().to_string());
     Ok(match held {
         Held::Nothing if makes => wanted,
         Held::FileSystem(found) if !makes => found,
         Held::Nothing => return Err(format!("{place} holds no file system that --fs existing could mount").into()),
         Held::Other(what) if !makes => {
-            let kinds = "ext2, ext3, ext4, XFS and btrfs";
+            let kinds = "ext2, ext3, ext4, XFS, btrfs and F2FS";
             return Err(format!("{place} holds {what}; --fs existing mounts {kinds} alone").into());
         }
         Held::FileSystem(found) => {
@@ -75,6 +103,33 @@ fn held_by(store: &mut dyn Store) -> Result<Held, chronodisk_store::StoreError> 
     Ok(look(&beginning))
 }
 
+/// A zoned device. Its file systems can't overwrite a superblock in its place: btrfs writes them one after the other
+/// into the first two zones, one of them empty at times (`fs/btrfs/zoned.c`).
+fn held_by_zones(store: &mut dyn Store, zone_bytes: u64) -> Result<Held, chronodisk_store::StoreError> {
+    const SUPERBLOCK_BYTES: u64 = 4096;
+    for zone in [0, 1] {
+        let offset_bytes = zone * zone_bytes;
+        if offset_bytes + SUPERBLOCK_BYTES > store.capacity_bytes() {
+            break;
+        }
+        let mut block = [0; SUPERBLOCK_BYTES as usize];
+        store.read(offset_bytes, &mut block)?;
+        if let Some(found) = zoned_superblock(&block) {
+            return Ok(Held::FileSystem(found));
+        }
+    }
+    held_by(store)
+}
+
+fn zoned_superblock(block: &[u8]) -> Option<FileSystem> {
+    let has = |at: usize, bytes: &[u8]| block.get(at..).is_some_and(|rest| rest.starts_with(bytes));
+    match (has(0x40, b"_BHRfS_M"), has(0, b"SFOZ")) {
+        (true, _) => Some(FileSystem::Btrfs),
+        (_, true) => Some(FileSystem::Zonefs),
+        _ => None,
+    }
+}
+
 /// A signature, with its place and meaning.
 struct Mark {
     at: usize,
@@ -90,7 +145,7 @@ const fn mark(at: usize, bytes: &'static [u8], what: &'static str) -> Mark {
 const MARKS: [Mark; 23] = [
     Mark { at: 0, bytes: b"XFSB", of: Held::FileSystem(FileSystem::Xfs) },
     Mark { at: 0x1_0040, bytes: b"_BHRfS_M", of: Held::FileSystem(FileSystem::Btrfs) },
-    mark(1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    Mark { at: 1024, bytes: &[0x10, 0x20, 0xf5, 0xf2], of: Held::FileSystem(FileSystem::F2fs) },
     mark(1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS file system"),
     mark(1030, &[0x34, 0x34], "a NILFS2 file system"),
     mark(4120, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcachefs file system"),
@@ -173,6 +228,19 @@ mod tests {
         bytes[446] = 0x80;
         bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
         assert_eq!(look(&bytes), Held::Other("a partition table (MBR)"));
+    }
+
+    #[test]
+    fn superblocks_of_zoned_devices_are_found() {
+        let mut block = [0; 4096];
+        assert_eq!(zoned_superblock(&block), None);
+        block[0x40..0x48].copy_from_slice(b"_BHRfS_M");
+        assert_eq!(zoned_superblock(&block), Some(FileSystem::Btrfs));
+        assert_eq!(zoned_superblock(b"SFOZ"), Some(FileSystem::Zonefs));
+        let mut store = chronodisk_store::RamStore::new(1 << 20, 1 << 20);
+        assert_eq!(held_by_zones(&mut store, 256 << 10).unwrap(), Held::Nothing);
+        Store::write(&mut store, 256 << 10, &block).unwrap();
+        assert_eq!(held_by_zones(&mut store, 256 << 10).unwrap(), Held::FileSystem(FileSystem::Btrfs));
     }
 
     #[test]

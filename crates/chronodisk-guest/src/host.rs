@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::exact_kernel;
+use crate::built_kernel::{self, KernelVariant};
 use crate::time::GuestTime;
 
 /// The host lacks something that a guest needs.
@@ -66,8 +66,26 @@ impl UserModeLinux {
     pub(crate) fn for_clock(time: &GuestTime, file: Option<&Path>) -> Result<Self, HostLacks> {
         match (file, time) {
             (Some(file), _) => UserModeLinux::at(file),
-            (None, GuestTime::Exact { .. }) => exact_kernel::find(),
+            (None, GuestTime::Exact { .. }) => built_kernel::find(KernelVariant::Exact),
             (None, GuestTime::Stopping { .. } | GuestTime::Real) => UserModeLinux::find_any(),
+        }
+    }
+
+    /// The kernel of a guest with a zoned device: `file`, or the one that was built for it.
+    ///
+    /// # Errors
+    /// When it is not there, or knows no zoned devices.
+    pub(crate) fn with_zones(file: Option<&Path>) -> Result<Self, HostLacks> {
+        let Some(file) = file else { return built_kernel::find(KernelVariant::Zones) };
+        let kernel = UserModeLinux::at(file)?;
+        match first_in_image(&kernel.executable, &[ZONED_SYMBOL.to_vec()]) {
+            Some(_) => Ok(kernel),
+            None => Err(HostLacks {
+                what: format!("the kernel {} was built without BLK_DEV_ZONED", file.display()),
+                help: "a zoned device needs it: leave --kernel out after `chronodisk kernel build zones`, or build \
+                       your own with CONFIG_BLK_DEV_ZONED=y"
+                    .into(),
+            }),
         }
     }
 
@@ -76,7 +94,7 @@ impl UserModeLinux {
     /// If neither is installed.
     pub fn find_any() -> Result<Self, HostLacks> {
         UserModeLinux::find().or_else(|mut lacks| {
-            exact_kernel::find().map_err(|_| {
+            built_kernel::find(KernelVariant::Exact).map_err(|_| {
                 lacks.help += "; or the kernel of the exact clock: chronodisk help kernel";
                 lacks
             })
@@ -102,6 +120,9 @@ impl UserModeLinux {
     }
 }
 
+/// A symbol of kernels with `CONFIG_BLK_DEV_ZONED` alone, exported to modules (`block/blk-zoned.c`).
+const ZONED_SYMBOL: &[u8] = b"blk_revalidate_disk_zones";
+
 /// The releases in a folder of modules.
 fn releases_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -119,7 +140,12 @@ fn release_of(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
         [b"Linux version ", name, b" "].concat()
     };
     let banners: Vec<Vec<u8>> = releases.iter().map(banner).collect();
-    let longest = banners.iter().map(Vec::len).max().unwrap_or(0);
+    first_in_image(kernel, &banners).and_then(|found| releases.into_iter().nth(found))
+}
+
+/// The index of the text that a kernel's image has first.
+fn first_in_image(kernel: &Path, texts: &[Vec<u8>]) -> Option<usize> {
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
     let mut image = File::open(kernel).ok()?;
     let (mut part, mut kept) = (vec![0; IMAGE_PART_BYTES], 0);
     loop {
@@ -128,11 +154,11 @@ fn release_of(kernel: &Path, releases: Vec<PathBuf>) -> Option<PathBuf> {
             return None;
         }
         let seen = &part[..kept + read];
-        let has = |banner: &Vec<u8>| seen.windows(banner.len()).any(|text| text == banner);
-        if let Some(found) = banners.iter().position(has) {
-            return releases.into_iter().nth(found);
+        let has = |text: &Vec<u8>| seen.windows(text.len()).any(|window| window == text);
+        if let Some(found) = texts.iter().position(has) {
+            return Some(found);
         }
-        // A banner may go on in the next part.
+        // A text may go on in the next part.
         let (end, next) = (kept + read, longest.min(kept + read));
         part.copy_within(end - next..end, 0);
         kept = next;

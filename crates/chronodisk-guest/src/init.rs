@@ -19,7 +19,7 @@ use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::dropped::UpperLayer;
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, uuid_of};
 use crate::generic_code::{self, CryptoUsers};
 use crate::kernel_log::{KernelLog, LogPlace};
 use crate::leftovers::Mounts;
@@ -31,6 +31,7 @@ use crate::root::{self, RootChoice};
 use crate::settle::{Settled, settle};
 use crate::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::trap_probe;
+use crate::zonefs;
 
 /// The first device's name in the guest; it holds the file system.
 pub const DEVICE: &str = "/dev/vda";
@@ -175,6 +176,7 @@ fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
     for index in 0..spec.devices {
         let name = device_name(index);
         wait_for_device(&name)?;
+        expect_zones(spec, index, &name)?;
         if let Some(scheduler) = &spec.scheduler {
             let file = format!("/sys/block/{name}/queue/scheduler");
             fs::write(&file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
@@ -261,10 +263,24 @@ fn wait_for_device(name: &str) -> Result<(), Failure> {
     Err(Failure { stage: Stage::Boot, message: format!("{device} did not appear in the guest") })
 }
 
+/// A kernel that knows no zones would take the device for an ordinary one, and fail at its writes.
+fn expect_zones(spec: &GuestSpec, index: usize, name: &str) -> Result<(), Failure> {
+    let file = format!("/sys/block/{name}/queue/zoned");
+    let shown = fs::read_to_string(&file).unwrap_or_default();
+    if !spec.is_zoned(index) || shown.trim() == "host-managed" {
+        return Ok(());
+    }
+    let message = format!(
+        "the guest's kernel shows /dev/{name} as no zoned device; it needs CONFIG_BLK_DEV_ZONED and Linux 6.4 or later: \
+         chronodisk kernel build zones"
+    );
+    Err(Failure { stage: Stage::Boot, message })
+}
+
 /// Gives the caller the devices without a file system of ours, since the caller can't become root in the guest.
 fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
     let first = usize::from(spec.file_system != FileSystem::None);
-    for index in first..spec.devices {
+    for index in (first..spec.devices).filter(|&index| index == 0 || index != spec.mounted_device()) {
         let device = format!("/dev/{}", device_name(index));
         rustix::fs::chown(&device, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
             .at(Stage::Boot, || device)?;
@@ -274,17 +290,37 @@ fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
 
 /// Capacity of the device for the file system.
 fn device_bytes(stage: Stage) -> Result<u64, Failure> {
-    let path = format!("/sys/class/block/{}/size", DEVICE.trim_start_matches("/dev/"));
+    Ok(number_of_device(stage, "size")? * SECTOR_BYTES)
+}
+
+/// A number in the first device's folder of /sys.
+fn number_of_device(stage: Stage, name: &str) -> Result<u64, Failure> {
+    let path = format!("/sys/class/block/{}/{name}", DEVICE.trim_start_matches("/dev/"));
     let text = fs::read_to_string(&path).at(stage, || path.clone())?;
-    let sectors: u64 = text.trim().parse().map_err(|_| Failure { stage, message: format!("{path}: {text:?}") })?;
-    Ok(sectors * SECTOR_BYTES)
+    text.trim().parse().map_err(|_| Failure { stage, message: format!("{path}: {text:?}") })
+}
+
+/// The device that is mounted.
+fn mounted_device(spec: &GuestSpec) -> String {
+    format!("/dev/{}", device_name(spec.mounted_device()))
 }
 
 fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
+    if spec.file_system == FileSystem::Zonefs && spec.makes_file_system {
+        return make_zonefs(spec);
+    }
     let Some((program, package)) = spec.file_system.maker().filter(|_| spec.makes_file_system) else { return Ok(()) };
     let log = LogPlace::now();
-    let output = Command::new(program)
-        .args(spec.file_system.maker_arguments(spec.seed, DEVICE, device_bytes(Stage::Mkfs)?, &spec.mkfs_options))
+    let device = mounted_device(spec);
+    let mut command = Command::new(program);
+    if spec.is_zoned(0) {
+        command.args(spec.file_system.zoned_arguments());
+    }
+    if device != DEVICE {
+        command.args(["-c", DEVICE]);
+    }
+    let output = command
+        .args(spec.file_system.maker_arguments(spec.seed, &device, device_bytes(Stage::Mkfs)?, &spec.mkfs_options))
         .output()
         .at(Stage::Mkfs, || format!("{program} (Debian: apt-get install {package})"))?;
     if output.status.success() {
@@ -292,6 +328,13 @@ fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     }
     let failed = Failure { stage: Stage::Mkfs, message: format!("{program} failed: {}", text_of(&output)) };
     Err(failed.explained_by(&log))
+}
+
+fn make_zonefs(spec: &GuestSpec) -> Result<(), Failure> {
+    let zone_sectors = number_of_device(Stage::Mkfs, "queue/chunk_sectors")?;
+    let sectors = number_of_device(Stage::Mkfs, "size")?;
+    zonefs::make(DEVICE, sectors, zone_sectors, &uuid_of(spec.seed), spec.uid, spec.gid)
+        .at(Stage::Mkfs, || format!("making zonefs on {DEVICE}"))
 }
 
 /// Mounts the file system. Returns the folders made for the mount point, the innermost first.
@@ -310,8 +353,8 @@ fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBu
     let folders_made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
     let mounted = mount_at(spec, at).and_then(|()| {
-        // Existing folders of a file system keep their owners.
-        if !spec.makes_file_system {
+        // Existing folders of a file system keep their owners. Folders of zonefs can't be changed.
+        if !spec.makes_file_system || spec.file_system == FileSystem::Zonefs {
             return Ok(());
         }
         rustix::fs::chown(at, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
@@ -331,7 +374,8 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     // Without options, mount(8) makes only this call, and starting it takes a tenth of a short run. A kernel without
     // modules may be an exact one, whose instants must be equal in each version: there mount(8) is started.
     let makes_the_call = options.is_empty() && spec.modules.is_some();
-    if makes_the_call && mount(DEVICE, at, kind, MountFlags::empty(), c"").is_ok() {
+    let device = mounted_device(spec);
+    if makes_the_call && mount(&device, at, kind, MountFlags::empty(), c"").is_ok() {
         return Ok(());
     }
     let log = LogPlace::now();
@@ -341,7 +385,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     if !options.is_empty() {
         command.args(["-o", &options.join(",")]);
     }
-    let output = command.arg(DEVICE).arg(at).output().at(Stage::Mount, || "mount".into())?;
+    let output = command.arg(&device).arg(at).output().at(Stage::Mount, || "mount".into())?;
     if !output.status.success() {
         return Err(Failure { stage: Stage::Mount, message: text_of(&output) }.explained_by(&log));
     }
@@ -410,7 +454,7 @@ fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
 }
 
 fn check_file_system(spec: &GuestSpec) -> Result<Option<CheckResult>, Failure> {
-    let Some(words) = spec.file_system.checker(DEVICE).filter(|_| spec.check) else { return Ok(None) };
+    let Some(words) = spec.file_system.checker(&mounted_device(spec)).filter(|_| spec.check) else { return Ok(None) };
     let command = words.join(" ");
     let output = Command::new(&words[0]).args(&words[1..]).output().at(Stage::Check, || command.clone())?;
     Ok(Some(CheckResult { clean: output.status.success(), command, output: text_of(&output) }))

@@ -46,7 +46,10 @@ use crate::time::GuestTime;
 /// # Errors
 /// If the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<RunOutcome, RunError> {
-    let kernel = UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?;
+    let kernel = match options.devices.iter().any(|device| device.zoned) {
+        true => UserModeLinux::with_zones(options.kernel.as_deref())?,
+        false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
+    };
     if let Some((program, package)) = options.file_system.maker() {
         host::require_program(program, package)?;
     }
@@ -221,6 +224,7 @@ impl Run<'_> {
             window_size: host::window_size(),
             devices: options.devices.len(),
             rotational: self.backend.rotational.clone(),
+            zoned: options.devices.iter().map(|device| device.zoned).collect(),
             file_system: self.file_system,
             makes_file_system: options.file_system != FileSystem::Existing,
             mkfs_options: options.mkfs_options.clone(),

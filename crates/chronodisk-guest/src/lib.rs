@@ -8,11 +8,12 @@
 //!
 //! The guest's time stands still from a virtqueue kick to its acknowledgement, and jumps when the guest idles. Not
 //! modelled: more than one CPU, and the exact cost of a native kernel's system calls; one stated factor scales the
-//! guest kernel's CPU time. In a kernel that keeps simulated time itself ([`exact_kernel`]), computing takes no time,
+//! guest kernel's CPU time. In a kernel that keeps simulated time itself ([`built_kernel`]), computing takes no time,
 //! or the programs' own. In the host's time ([`GuestTime::Real`]) nothing stands still and nothing jumps, and the costs
 //! of User Mode Linux are visible.
 
 mod backend;
+pub mod built_kernel;
 pub mod calibration;
 mod confinement;
 mod control;
@@ -20,7 +21,6 @@ mod costs;
 mod descriptors;
 mod device_options;
 mod dropped;
-pub mod exact_kernel;
 mod filesystem;
 mod frames;
 mod generic_code;
@@ -53,6 +53,8 @@ mod sweeper;
 mod throttled;
 mod time;
 mod trap_probe;
+mod zonefs;
+mod zones;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;

@@ -122,6 +122,10 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
     if spec.file_system != FileSystem::None {
         names.push(spec.file_system.name());
     }
+    if spec.file_system == FileSystem::F2fs {
+        // It requests this from the loader as it is mounted.
+        names.push("crc32_generic");
+    }
     if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
         // A mount with quotas requests these from the module loader, which would find none in the guest.
         names.extend(["quota_v1", "quota_v2"]);

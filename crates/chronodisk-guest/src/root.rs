@@ -446,6 +446,7 @@ mod tests {
             window_size: None,
             devices: 1,
             rotational: vec![true],
+            zoned: vec![false],
             file_system: FileSystem::Ext4,
             mkfs_options: Vec::new(),
             mount_options: None,

@@ -84,6 +84,8 @@ pub(crate) struct GuestSpec {
     pub devices: usize,
     /// Whether each of them turns.
     pub rotational: Vec<bool>,
+    /// Whether each of them is written in zones.
+    pub zoned: Vec<bool>,
     pub file_system: FileSystem,
     /// Whether to make it before it is mounted.
     pub makes_file_system: bool,
@@ -110,6 +112,22 @@ pub(crate) struct GuestSpec {
     pub modules: Option<Vec<ByteString>>,
     /// Modules of the user's own, likewise.
     pub own_modules: Vec<ByteString>,
+}
+
+impl GuestSpec {
+    /// Whether the device of this index is written in zones.
+    pub fn is_zoned(&self, index: usize) -> bool {
+        self.zoned.get(index).copied().unwrap_or(false)
+    }
+
+    /// The device that is mounted: the first, but for f2fs on a zoned one, which has its superblock on the first
+    /// conventional device.
+    pub fn mounted_device(&self) -> usize {
+        match self.file_system == FileSystem::F2fs && self.is_zoned(0) {
+            true => (0..self.devices).find(|&index| !self.is_zoned(index)).unwrap_or(0),
+            false => 0,
+        }
+    }
 }
 
 /// An instant of the guest's life, by the guest's own time stamp counter.

@@ -13,7 +13,7 @@ pub enum GuestTime {
         /// Passing of idle time.
         idle: IdlePace,
     },
-    /// The kernel keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
+    /// The kernel keeps simulated time itself, to the nanosecond; see [`built_kernel`](crate::built_kernel).
     Exact {
         /// Time base while the guest computes.
         cpu: ExactCpu,

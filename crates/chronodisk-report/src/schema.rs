@@ -186,6 +186,9 @@ pub struct DeviceUsed {
     /// The program that served as the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// File beside which its write pointers are kept; its zones began as they were there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones_of: Option<String>,
 }
 
 /// The clock of the run's time.

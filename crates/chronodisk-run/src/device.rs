@@ -133,6 +133,13 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
         return Err(Failure::usage(format!("the run's model was the program '{program}', which can't be replayed"))
             .help("`chronodisk verify --device PROFILE` replays on a profile with the same timing"));
     }
+    if let Some(file) = &used.zones_of {
+        // The run has changed them.
+        return Err(Failure::usage(format!(
+            "the run's zones began as {file}.zones had them, which the result has not"
+        ))
+        .help("only a run of a zoned device in memory (--store ram) can be replayed"));
+    }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
     let speed = used.speed.map(|factor| {
@@ -159,13 +166,21 @@ impl Device {
         Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS, limits: None })
     }
 
-    /// Rejects zoned devices, which front ends can't express.
+    /// Rejects zoned devices: NBD and FUSE have no commands for zones.
     pub fn without_zones(self) -> Result<Self, Failure> {
-        match self.info.zones {
-            None => Ok(self),
-            Some(_) => Err(Failure::usage(format!("{} is a zoned device, which only simulate supports", self.name()))
-                .help("guests and network clients do not follow the write order of zones")),
+        match self.is_zoned() {
+            false => Ok(self),
+            true => {
+                let what = format!("{} is a zoned device, which only run and simulate support", self.name());
+                Err(Failure::usage(what)
+                    .help("NBD and FUSE clients have no commands for zones; a guest has: chronodisk run"))
+            }
         }
+    }
+
+    /// Whether it is written in zones.
+    pub fn is_zoned(&self) -> bool {
+        self.info.zones.is_some()
     }
 
     /// The device, starting from the state in a file if one is given.
@@ -319,6 +334,7 @@ impl Device {
             capacity_bytes,
             seed: self.build.seed,
             program,
+            zones_of: None,
         }
     }
 }

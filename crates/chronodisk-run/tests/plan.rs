@@ -76,6 +76,13 @@ fn defaults_follow_the_other_options() {
 }
 
 #[test]
+fn zoned_devices_are_told_apart() {
+    options(&["--device=wd-zn540-zones", "--fs=f2fs"], |options| {
+        assert_eq!(options.devices.iter().map(|device| device.zoned).collect::<Vec<_>>(), [false, true]);
+    });
+}
+
+#[test]
 fn options_that_contradict_each_other_are_refused() {
     for (words, expected) in [
         (&["--cpu=zero"][..], "--cpu zero needs --clock exact"),
@@ -95,6 +102,17 @@ fn options_that_contradict_each_other_are_refused() {
         (&["--device=null", "--record-store=file"], "--record-store works with one device only"),
         (&["--module=/no/such/module"], "--module /no/such/module"),
         (&["--state=/no/such/state"], "/no/such/state"),
+        (&["--fs=zonefs"], "--fs zonefs needs a zoned device"),
+        (&["--fs=zonefs", "--device=wd-zn540-zones"], "the first, null, is not zoned"),
+        (
+            &["--device=wd-zn540-zones", "--clock=exact"],
+            "--clock exact, whose kernel knows no zones, can't be used with",
+        ),
+        (&["--device=wd-zn540-zones", "--squash"], "--squash can't be used with wd-zn540-zones, a zoned device"),
+        (
+            &["--device=wd-zn540-zones", "--store=file", "--reps=2"],
+            "--reps can't be used with wd-zn540-zones in a file",
+        ),
     ] {
         let failure = resolve(words, |_| panic!("{words:?} were accepted")).unwrap_err();
         assert!(failure.to_string().contains(expected), "{words:?}: {failure}");

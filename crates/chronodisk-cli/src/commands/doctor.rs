@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use chronodisk_guest::{UserModeLinux, calibration, exact_kernel};
+use chronodisk_guest::built_kernel::{self, KernelVariant};
+use chronodisk_guest::{UserModeLinux, calibration};
 use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::{RunDirectory, RunFolder};
 use clap::Args;
@@ -282,7 +283,7 @@ fn no_guest() -> Check {
 
 fn exact() -> Check {
     const FOR: &str = "run --clock exact, whose runs repeat to the nanosecond";
-    match exact_kernel::find() {
+    match built_kernel::find(KernelVariant::Exact) {
         Ok(kernel) => fine("exact kernel", FOR, kernel.executable.display().to_string()),
         Err(lacks) => fine("exact kernel", FOR, lacks.what)
             .lacks(State::Optional, "chronodisk kernel build; or chronodisk kernel install FILE, a package of it"),

@@ -1,13 +1,13 @@
-//! `chronodisk kernel`: the kernel of the exact clock.
+//! `chronodisk kernel`: kernels that no distribution has.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, PackageError, Progress};
+use chronodisk_guest::built_kernel::{self, BuildError, BuildOptions, KernelVariant, PackageError, Progress};
 use chronodisk_report::HostInfo;
 use chronodisk_run::EndSignals;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::progress::Working;
 
-/// Builds and installs the guest kernel that --clock exact needs
+/// Builds and installs the guest kernels that --clock exact and zoned devices need
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk kernel build")]
 pub struct Arguments {
@@ -35,6 +35,10 @@ enum Command {
         after_help = "Example: chronodisk kernel package && sudo tar -C /usr/local -xf chronodisk-kernel-*.tar.gz"
     )]
     Package {
+        /// Selects the kernel
+        #[arg(value_name = "NAME", default_value = "exact")]
+        name: KernelName,
+
         /// Writes the archive into this directory
         #[arg(long, short, value_name = "DIR", default_value = ".")]
         output: PathBuf,
@@ -53,9 +57,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Prints the path of the kernel
-    #[command(after_help = "Example: chronodisk kernel path")]
+    /// Prints the path of a kernel
+    #[command(after_help = "Example: chronodisk kernel path zones")]
     Path {
+        /// Selects the kernel
+        #[arg(value_name = "NAME", default_value = "exact")]
+        name: KernelName,
+
         /// Prints the path as JSON
         #[arg(long)]
         json: bool,
@@ -64,7 +72,12 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Build {
-    /// Uses this archive of Linux 6.1's source (default: that of Debian's package linux-source-6.1)
+    /// Selects the kernel
+    #[arg(value_name = "NAME", default_value = "exact")]
+    name: KernelName,
+
+    /// Uses this archive of Linux's source (default: that of Debian's package linux-source-6.1 for exact, and of the
+    /// newest one from linux-source-6.10 on for zones)
     #[arg(long, value_name = "FILE")]
     source: Option<PathBuf>,
 
@@ -93,21 +106,40 @@ struct Build {
     json: bool,
 }
 
+/// The kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KernelName {
+    /// For --clock exact: Linux 6.1 with simulated time
+    Exact,
+    /// For guests with zoned devices: Linux 6.10 or later with BLK_DEV_ZONED, btrfs, f2fs and zonefs
+    Zones,
+}
+
+impl From<KernelName> for KernelVariant {
+    fn from(name: KernelName) -> Self {
+        match name {
+            KernelName::Exact => KernelVariant::Exact,
+            KernelName::Zones => KernelVariant::Zones,
+        }
+    }
+}
+
 /// Builds the kernel, or prints its path if it exists.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Build(build) => execute_build(build),
-        Command::Package { output, json } => {
-            let archive = exact_kernel::package(&output).map_err(package_failure)?;
+        Command::Package { name, output, json } => {
+            let archive = built_kernel::package(name.into(), &output).map_err(package_failure)?;
             match json {
                 true => output::data(&format!("{}\n", json!({ "schema": KERNEL_SCHEMA, "archive": archive })))?,
                 false => output::data(&format!("{}\n", archive.display()))?,
             }
             Ok(status::FINE)
         }
-        Command::Install { file, json } => tell(&exact_kernel::install(&file).map_err(package_failure)?, json),
-        Command::Path { json } => {
-            let kernel = exact_kernel::find().map_err(|lacks| Failure::host(&lacks.what).help(lacks.help))?;
+        Command::Install { file, json } => tell(&built_kernel::install(&file).map_err(package_failure)?, json),
+        Command::Path { name, json } => {
+            let kernel =
+                built_kernel::find(name.into()).map_err(|lacks| Failure::host(&lacks.what).help(lacks.help))?;
             tell(&kernel.executable, json)
         }
     }
@@ -122,19 +154,19 @@ fn package_failure(error: PackageError) -> Failure {
 }
 
 fn execute_build(build: Build) -> Outcome {
-    if let (None, false, Ok(kernel)) = (&build.output, build.force, exact_kernel::find()) {
+    if let (None, false, Ok(kernel)) = (&build.output, build.force, built_kernel::find(build.name.into())) {
         output::note("the kernel is already built; --force builds it again");
         return tell(&kernel.executable, build.json);
     }
     let asked = EndSignals::flag()?;
-    let Build { source, patches, output, tree, jobs, .. } = build;
-    let options = BuildOptions { source, patches, output, tree, jobs };
+    let Build { name, source, patches, output, tree, jobs, .. } = build;
+    let options = BuildOptions { variant: name.into(), source, patches, output, tree, jobs };
     let bar = ProgressBar::new(1);
     bar.enable_steady_tick(TICK);
     // A bar is drawn on a terminal alone.
     let working = (!io::stderr().is_terminal()).then(|| Working::at("starting"));
     let began = Instant::now();
-    let result = exact_kernel::build(&options, asked.as_flag(), &mut |progress| {
+    let result = built_kernel::build(&options, asked.as_flag(), &mut |progress| {
         if let Some(working) = &working {
             working.now_at(words_of(&progress));
         }

@@ -51,6 +51,11 @@ fn btrfs() {
 }
 
 #[test]
+fn f2fs() {
+    works("f2fs", "mq-deadline");
+}
+
+#[test]
 fn ext4_that_counts_quotas() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let flags = ["--fs", "ext4", "--capacity", "64MiB", "--mkfs-options", "-O quota", "--check"];

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
+use crate::built_kernel::cache_folder;
 use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
-use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 use crate::outcome::Doing;
 use crate::spec::Stage;

@@ -97,6 +97,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             speed: None,
             limits: None,
             program: None,
+            zones_of: None,
         },
         further_devices: Vec::new(),
         clock: ClockInfo {

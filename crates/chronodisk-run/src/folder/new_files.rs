@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use chronodisk_guest::{DeviceOptions, StoreChoice};
 use chronodisk_store::image_files::names_beside;
+use chronodisk_store::zones_path;
 use rustix::fs::{FlockOperation, flock};
 
 fn path_of(device: &DeviceOptions) -> Option<&Path> {
@@ -57,7 +58,8 @@ impl NewFiles {
 impl NewStore {
     /// A store that does not exist yet.
     fn at(path: &Path) -> Option<Self> {
-        let beside = is_missing(path).then(|| names_beside(path).filter(|path| is_missing(path)).collect());
+        let beside = is_missing(path)
+            .then(|| names_beside(path).chain([zones_path(path)]).filter(|path| is_missing(path)).collect());
         beside.map(|beside| NewStore { path: path.to_owned(), beside })
     }
 

@@ -27,7 +27,8 @@ pub struct GuestArguments {
     pub elsewhere: Elsewhere,
 
     /// Makes this file system on the first device and mounts it; existing mounts the one that --store holds, none
-    /// leaves the device empty
+    /// leaves the device empty. Zoned devices take btrfs, zonefs or none, and f2fs with a conventional device beside
+    /// them
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
     pub fs: FileSystem,
 
@@ -277,6 +278,9 @@ impl GuestArguments {
     pub fn expect_mounted(&self) -> Result<(), Failure> {
         if self.fs == FileSystem::None {
             return Err(Failure::usage("a trace needs a file system to be replayed on; --fs none makes none"));
+        }
+        if self.fs == FileSystem::Zonefs {
+            return Err(Failure::usage("--fs zonefs can't be used with a trace: no file can be made on it"));
         }
         match self.root {
             Root::Host => Ok(()),

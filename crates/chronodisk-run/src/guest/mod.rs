@@ -11,6 +11,7 @@ pub mod snapshot;
 mod surroundings;
 mod vary;
 mod work;
+mod zoned;
 
 pub use self::arguments::GuestArguments;
 pub use self::draws::Draws;

@@ -183,6 +183,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         model: device.choice(&arguments.elsewhere),
         speed: device.speed().factor(),
         capacity_bytes: arguments.on.capacity,
+        zoned: device.is_zoned(),
         state_file: device.state_file().map(Path::to_owned),
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
         durable: arguments.durable,

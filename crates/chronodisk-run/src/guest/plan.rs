@@ -1,6 +1,6 @@
 //! A run with resolved options.
 
-use chronodisk_guest::{DEVICES_MAX, GuestTime, RunOptions};
+use chronodisk_guest::{DEVICES_MAX, DeviceOptions, GuestTime, RunOptions, StoreChoice};
 use chronodisk_report::{DeviceUsed, Labels};
 
 use super::arguments::GuestArguments;
@@ -8,6 +8,7 @@ use super::options::{guest_time, real_time_is_possible, record_what_took_effect,
 use super::recorded_calls::RecordedCalls;
 use super::vary::Vary;
 use super::work::Work;
+use super::zoned::zones_fit;
 use crate::arguments::Reps;
 use crate::device::{self, Device};
 use crate::failure::Failure;
@@ -50,6 +51,7 @@ impl<'a> RunPlan<'a> {
             real_time_is_possible(arguments)?;
         }
         let devices = load_devices(arguments)?;
+        zones_fit(arguments, &devices)?;
         if let Some(plan) = work.plan() {
             arguments.expect_room(plan, &devices)?;
         }
@@ -64,7 +66,7 @@ impl<'a> RunPlan<'a> {
         record_what_took_effect(&mut recorded, &options);
         Ok(RunPlan {
             new_files: NewFiles::of(&options.devices),
-            devices: devices.iter().map(Device::used).collect(),
+            devices: devices.iter().zip(&options.devices).map(|(device, options)| used(device, options)).collect(),
             reps: arguments.reps,
             labels: arguments.result.labels.labels(),
             vary: Vary { draws, snapshot },
@@ -77,13 +79,21 @@ impl<'a> RunPlan<'a> {
     }
 }
 
+/// The result's description of a device with its store.
+fn used(device: &Device, options: &DeviceOptions) -> DeviceUsed {
+    let zones_of = match &options.store {
+        StoreChoice::File { path } if options.zoned => Some(path.display().to_string()),
+        _ => None,
+    };
+    DeviceUsed { zones_of, ..device.used() }
+}
+
 fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
     if arguments.device.len() > DEVICES_MAX {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
     let load = |name| {
         device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?
-            .without_zones()?
             .within_limits(arguments.on.limit.as_deref())?
             .at_speed(arguments.on.device_speed, &arguments.elsewhere)
     };

@@ -72,8 +72,7 @@ pub struct DeviceArguments {
 
 fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSystem> {
     use clap::builder::{PossibleValuesParser, TypedValueParser};
-    let made = FileSystem::ALL.into_iter().filter(|file_system| *file_system != FileSystem::Existing);
-    PossibleValuesParser::new(made.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
+    PossibleValuesParser::new(FileSystem::NATIVE.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
 }
 
 /// Longest time for a step before or after CMD to end.

@@ -1,10 +1,11 @@
-//! The kernel of the exact clock as an archive for other hosts: what one host has built, others install.
+//! A built kernel as an archive for other hosts: what one host has built, others install.
 //!
 //! ```text
 //!  lib/chronodisk/kernel-RECIPE/linux            the kernel, an ordinary program
 //!  lib/chronodisk/kernel-RECIPE/SOURCE           what it was built from
-//!  lib/chronodisk/kernel-RECIPE/time.patch       the patch
+//!  lib/chronodisk/kernel-RECIPE/time.patch       the patch, if it has one
 //!  lib/chronodisk/kernel-RECIPE/config           what its configuration has beside the defaults
+//!  lib/chronodisk/kernel-RECIPE/config-zones     likewise, for zoned devices
 //!  lib/chronodisk/kernel-RECIPE/COPYING          the GNU General Public License, version 2
 //! ```
 //!
@@ -15,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{CONFIG, PATCH, cached, folder_name, no_home};
+use super::{KernelVariant, cached, no_home};
 use crate::host::{self, HostLacks};
 
 /// Where Debian keeps the kernel's licence.
@@ -54,40 +55,50 @@ fn at(path: &Path) -> impl Fn(io::Error) -> PackageError + '_ {
 }
 
 /// Description of a kernel's source for its recipients.
-pub(super) fn source_note(release: &str, archive: &Path) -> String {
+pub(super) fn source_note(variant: KernelVariant, release: &str, archive: &Path) -> String {
     let archive = archive.file_name().unwrap_or_default().to_string_lossy();
+    let names = variant.patch().into_iter().chain(variant.configs().iter().copied()).map(|(name, _)| name);
     format!(
-        "Linux {release}, from {archive} (Debian: apt-get install linux-source-6.1), with time.patch and config beside \
-         this file.\n`chronodisk kernel build` builds it.\n"
+        "Linux {release}, from {archive} (Debian: apt-get install {}), with {} beside this file.\n`{}` builds it.\n",
+        variant.source_package(),
+        names.collect::<Vec<_>>().join(" and "),
+        variant.command()
     )
 }
 
 /// Writes that note beside a kernel.
-pub(super) fn write_source_note(kernel: &Path, release: &str, archive: &Path) -> io::Result<()> {
-    fs::write(kernel.with_file_name(SOURCE_NOTE), source_note(release, archive))
+pub(super) fn write_source_note(
+    variant: KernelVariant,
+    kernel: &Path,
+    release: &str,
+    archive: &Path,
+) -> io::Result<()> {
+    fs::write(kernel.with_file_name(SOURCE_NOTE), source_note(variant, release, archive))
 }
 
 /// Where a kernel that was installed as a package is: below the prefix of this executable, and below the usual ones.
-pub(super) fn installed() -> Option<PathBuf> {
+pub(super) fn installed(variant: KernelVariant) -> Option<PathBuf> {
     let own = std::env::current_exe().ok().and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     let prefixes = own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from));
-    prefixes.map(|prefix| prefix.join(BELOW_PREFIX).join(folder_name()).join("linux")).find(|file| file.is_file())
+    let name = variant.folder_name();
+    prefixes.map(|prefix| prefix.join(BELOW_PREFIX).join(&name).join("linux")).find(|file| file.is_file())
 }
 
-/// Writes the kernel of the user's cache as an archive into a folder, and returns its path. Equal kernels give equal
+/// Writes a kernel of the user's cache as an archive into a folder, and returns its path. Equal kernels give equal
 /// bytes.
 ///
 /// # Errors
 /// When the kernel has not been built, or a file can't be read or written.
-pub fn package(folder: &Path) -> Result<PathBuf, PackageError> {
-    let kernel = cached().ok_or_else(no_home)?;
+pub fn package(variant: KernelVariant, folder: &Path) -> Result<PathBuf, PackageError> {
+    let kernel = cached(variant).ok_or_else(no_home)?;
     let lacks = |what: String, help: &str| HostLacks { what, help: help.to_owned() };
     if !kernel.is_file() {
-        return Err(lacks("the kernel has not been built here".into(), "build it: chronodisk kernel build").into());
+        let help = format!("build it: {}", variant.command());
+        return Err(lacks("the kernel has not been built here".into(), &help).into());
     }
     let note = fs::read(kernel.with_file_name(SOURCE_NOTE)).map_err(|_| {
         let what = "the kernel in the cache does not say what it was built from".into();
-        lacks(what, "build it again: chronodisk kernel build --force")
+        lacks(what, &format!("build it again: {} --force", variant.command()))
     })?;
     let licence = fs::read(LICENCE)
         .map_err(|_| lacks(format!("{LICENCE}, which belongs to the kernel, is not there"), "install base-files"))?;
@@ -98,37 +109,45 @@ pub fn package(folder: &Path) -> Result<PathBuf, PackageError> {
     }
     fs::create_dir_all(folder).map_err(at(folder))?;
     let stage = Stage::make(folder)?;
-    let into = stage.0.join(BELOW_PREFIX).join(folder_name());
+    let into = stage.0.join(BELOW_PREFIX).join(variant.folder_name());
     fs::create_dir_all(&into).map_err(at(&into))?;
     let program = into.join("linux");
     fs::copy(&kernel, &program).map_err(at(&kernel))?;
-    for (name, bytes) in [
-        (SOURCE_NOTE, &note[..]),
-        ("time.patch", PATCH.as_bytes()),
-        ("config", CONFIG.as_bytes()),
-        ("COPYING", &licence),
-    ] {
+    let texts = variant.patch().into_iter().chain(variant.configs().iter().copied());
+    let texts = texts.map(|(name, text)| (name, text.as_bytes()));
+    for (name, bytes) in texts.chain([(SOURCE_NOTE, &note[..]), ("COPYING", &licence)]) {
         let file = into.join(name);
         fs::write(&file, bytes).map_err(at(&file))?;
     }
-    let archive = folder.join(format!("chronodisk-{}-x86_64.tar.gz", folder_name()));
+    let archive = folder.join(format!("chronodisk-{}-x86_64.tar.gz", variant.folder_name()));
     let unfinished = archive.with_extension("unfinished");
     let mut tar = Command::new("tar");
     // gzip otherwise writes the time into its output.
     tar.args(["--create", "--use-compress-program", "gzip --no-name", "--sort=name", "--mtime=@0"]);
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
     tar.arg("--file").arg(&unfinished).arg("--directory").arg(&stage.0).arg("lib");
-    run(tar, &unfinished)?;
+    run(variant, tar, &unfinished)?;
     fs::rename(&unfinished, &archive).map_err(at(&archive))?;
     Ok(archive)
 }
 
-/// Installs the kernel of an archive into the user's cache, and returns where it is.
+/// Installs the kernel of an archive, whichever it is, into the user's cache, and returns where it is.
 ///
 /// # Errors
 /// When the archive is not of this version's kernel, or a file can't be written.
 pub fn install(archive: &Path) -> Result<PathBuf, PackageError> {
-    let kernel = cached().ok_or_else(no_home)?;
+    let mut refusal = None;
+    for variant in KernelVariant::ALL {
+        match install_variant(variant, archive) {
+            Err(error @ PackageError::Archive { .. }) => refusal.get_or_insert(error),
+            installed => return installed,
+        };
+    }
+    Err(refusal.expect("there are variants"))
+}
+
+fn install_variant(variant: KernelVariant, archive: &Path) -> Result<PathBuf, PackageError> {
+    let kernel = cached(variant).ok_or_else(no_home)?;
     fs::File::open(archive)
         .map_err(|error| PackageError::Archive { file: archive.to_owned(), problem: error.to_string() })?;
     host::require_program("tar", "tar")?;
@@ -136,11 +155,11 @@ pub fn install(archive: &Path) -> Result<PathBuf, PackageError> {
     let parent = folder.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(at(parent))?;
     let stage = Stage::make(parent)?;
-    let within = Path::new(BELOW_PREFIX).join(folder_name());
+    let within = Path::new(BELOW_PREFIX).join(variant.folder_name());
     let mut tar = Command::new("tar");
     tar.arg("--extract").arg("--file").arg(archive).arg("--directory").arg(&stage.0);
     tar.args(["--no-same-owner", "--no-same-permissions"]).arg(&within);
-    run(tar, archive)?;
+    run(variant, tar, archive)?;
     let unpacked = stage.0.join(&within);
     let program = unpacked.join("linux");
     if !fs::symlink_metadata(&program).is_ok_and(|file| file.is_file() && file.len() > 0) {
@@ -157,14 +176,14 @@ pub fn install(archive: &Path) -> Result<PathBuf, PackageError> {
 }
 
 /// Runs tar on an archive.
-fn run(mut tar: Command, archive: &Path) -> Result<(), PackageError> {
+fn run(variant: KernelVariant, mut tar: Command, archive: &Path) -> Result<(), PackageError> {
     let output = tar.env("LC_ALL", "C").output().map_err(at(Path::new("tar")))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let problem = match said.contains("Not found in archive") {
-        true => format!("is no package of this version's kernel, {}", folder_name()),
+        true => format!("is no package of this version's kernel, {}", variant.folder_name()),
         false => said.trim().to_owned(),
     };
     Err(PackageError::Archive { file: archive.to_owned(), problem })

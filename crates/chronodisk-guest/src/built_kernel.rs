@@ -1,4 +1,9 @@
-//! The kernel of the exact clock: built once per user from the distribution's kernel source.
+//! Kernels that no distribution has, built once per user from the distribution's kernel source.
+//!
+//! | name | for | source |
+//! |---|---|---|
+//! | `exact` | `run --clock exact` | Linux 6.1 with a patch |
+//! | `zones` | guests with a zoned device | Linux 6.10 or later, unchanged |
 //!
 //! Linux can keep simulated time itself when it runs as a process (`CONFIG_UML_TIME_TRAVEL_SUPPORT`),
 //! but Debian's `linux.uml` is built without. So [`build`] takes Debian's package `linux-source-6.1`,
@@ -6,6 +11,9 @@
 //! what programs compute, and has lines to the launcher interrupt at instants of simulated time),
 //! and puts the kernel into the user's cache, where [`find`] looks for it. [`package`] makes an archive
 //! of it for hosts that can't build it.
+//!
+//! Zoned devices need a kernel with `CONFIG_BLK_DEV_ZONED`, which Debian's `linux.uml` lacks. Since Linux 6.10 the
+//! block layer keeps the writes to a zone in order with any I/O scheduler (`block/blk-zoned.c`, zone write plugging).
 
 mod package;
 
@@ -23,8 +31,98 @@ pub use package::{PackageError, install, package};
 
 const PATCH: &str = include_str!("../kernel/time.patch");
 const CONFIG: &str = include_str!("../kernel/config");
-/// The package whose archive the patch was made for.
-const SOURCE_PACKAGE: &str = "linux-source-6.1";
+/// Differences of the kernel for zoned devices from `CONFIG`.
+const ZONES_CONFIG: &str = include_str!("../kernel/config-zones");
+/// The directory of the packages with kernel sources.
+const SOURCES: &str = "/usr/src";
+
+/// A kernel that can be built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelVariant {
+    /// For the exact clock.
+    #[default]
+    Exact,
+    /// For guests with zoned devices.
+    Zones,
+}
+
+impl KernelVariant {
+    /// All of them.
+    pub const ALL: [KernelVariant; 2] = [KernelVariant::Exact, KernelVariant::Zones];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            KernelVariant::Exact => "exact",
+            KernelVariant::Zones => "zones",
+        }
+    }
+
+    /// Its name in an error.
+    const fn purpose(self) -> &'static str {
+        match self {
+            KernelVariant::Exact => "the kernel of the exact clock",
+            KernelVariant::Zones => "the kernel for zoned devices",
+        }
+    }
+
+    /// The command that builds it.
+    const fn command(self) -> &'static str {
+        match self {
+            KernelVariant::Exact => "chronodisk kernel build",
+            KernelVariant::Zones => "chronodisk kernel build zones",
+        }
+    }
+
+    /// A package that has its source; other releases may fit as well.
+    const fn source_package(self) -> &'static str {
+        match self {
+            KernelVariant::Exact => "linux-source-6.1",
+            KernelVariant::Zones => "linux-source-6.12",
+        }
+    }
+
+    /// Name of the patch that goes with it, and its text.
+    const fn patch(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            KernelVariant::Exact => Some(("time.patch", PATCH)),
+            KernelVariant::Zones => None,
+        }
+    }
+
+    /// Its configuration beside the defaults. Later files override earlier ones.
+    const fn configs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            KernelVariant::Exact => &[("config", CONFIG)],
+            KernelVariant::Zones => &[("config", CONFIG), ("config-zones", ZONES_CONFIG)],
+        }
+    }
+
+    /// Whether the source of this release fits.
+    fn takes(self, (major, minor): (u32, u32)) -> bool {
+        match self {
+            KernelVariant::Exact => (major, minor) == (6, 1),
+            KernelVariant::Zones => (major, minor) >= (6, 10),
+        }
+    }
+
+    /// Name of the folder of this version's kernel.
+    fn folder_name(self) -> String {
+        match self {
+            KernelVariant::Exact => format!("kernel-{:016x}", self.recipe()),
+            KernelVariant::Zones => format!("kernel-zones-{:016x}", self.recipe()),
+        }
+    }
+
+    /// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patch and configuration.
+    fn recipe(self) -> u64 {
+        let texts = self.patch().into_iter().chain(self.configs().iter().copied());
+        texts
+            .flat_map(|(_, text)| text.bytes())
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
 /// Other programs for the build, each with its package.
 const PROGRAMS: [(&str, &str); 7] = [
     ("gcc", "gcc"),
@@ -44,12 +142,14 @@ export KBUILD_BUILD_HOST := chronodisk
 export KBUILD_BUILD_VERSION := 1
 include Makefile
 ";
-/// Files that the compiler makes with this configuration, for the progress; found by counting.
+/// Files that the compiler makes with these configurations, for the progress; found by counting.
 const COMPILED_FILES: u32 = 1_180;
 
 /// Source and options of a build.
 #[derive(Clone, Debug, Default)]
 pub struct BuildOptions {
+    /// Which kernel.
+    pub variant: KernelVariant,
     /// Archive of the kernel's source; the distribution's if `None`.
     pub source: Option<PathBuf>,
     /// Patches of the user's own, applied after ours: a changed file system, for example.
@@ -110,13 +210,20 @@ pub enum BuildError {
 ///
 /// # Errors
 /// When it was not built yet, or by another version of this program.
-pub fn find() -> Result<UserModeLinux, HostLacks> {
-    let built = cached().filter(|file| file.is_file());
-    let file = built.or_else(package::installed).ok_or_else(|| HostLacks {
-        what: "the kernel of the exact clock is neither built nor installed".into(),
+pub fn find(variant: KernelVariant) -> Result<UserModeLinux, HostLacks> {
+    let built = cached(variant).filter(|file| file.is_file());
+    let package = || match variant {
+        KernelVariant::Exact => "chronodisk kernel package",
+        KernelVariant::Zones => "chronodisk kernel package zones",
+    };
+    let file = built.or_else(|| package::installed(variant)).ok_or_else(|| HostLacks {
+        what: format!("{} is neither built nor installed", variant.purpose()),
         help: format!(
-            "build it once, in 3 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE}); or install \
-             what another host has built: chronodisk kernel package, there, and chronodisk kernel install FILE"
+            "build it once, in 3 to 18 minutes: {} (needs Debian's {}); or install what another host has built: {}, \
+             there, and chronodisk kernel install FILE",
+            variant.command(),
+            variant.source_package(),
+            package()
         ),
     })?;
     // Its modules are built in; a folder of its release near it would be another kernel's.
@@ -125,8 +232,8 @@ pub fn find() -> Result<UserModeLinux, HostLacks> {
 
 /// Where the kernel of this version is in the user's cache, if it has been built.
 #[must_use]
-pub fn cached() -> Option<PathBuf> {
-    Some(cache_folder()?.join(folder_name()).join("linux"))
+pub fn cached(variant: KernelVariant) -> Option<PathBuf> {
+    Some(cache_folder()?.join(variant.folder_name()).join("linux"))
 }
 
 /// Builds the kernel, and returns where it is. `interrupted` ends it.
@@ -138,13 +245,14 @@ pub fn build(
     interrupted: &AtomicBool,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<PathBuf, BuildError> {
-    let archive = find_source(options.source.as_deref())?;
+    let variant = options.variant;
+    let archive = find_source(variant, options.source.as_deref())?;
     for (program, package) in PROGRAMS {
         host::require_program(program, package)?;
     }
     let target = match &options.output {
         Some(file) => file.clone(),
-        None => cached().ok_or_else(no_home)?,
+        None => cached(variant).ok_or_else(no_home)?,
     };
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|source| BuildError::File { path: parent.to_owned(), source })?;
@@ -159,10 +267,14 @@ pub fn build(
     let unpacked = only_folder_in(&work.path, &archive)?;
     let source = work.path.join("source");
     fs::rename(&unpacked, &source).map_err(|error| BuildError::File { path: unpacked, source: error })?;
-    let ours = work.path.join("time.patch");
-    write(&ours, PATCH)?;
     write(&source.join("GNUmakefile"), GNU_MAKEFILE)?;
-    for patch in [&ours].into_iter().chain(&options.patches) {
+    let mut ours = None;
+    if let Some((name, text)) = variant.patch() {
+        let file = work.path.join(name);
+        write(&file, text)?;
+        ours = Some(file);
+    }
+    for patch in ours.iter().chain(&options.patches) {
         let input = File::open(patch).map_err(|source| BuildError::File { path: patch.clone(), source })?;
         let mut command = Command::new("patch");
         command.args(["-p1", "--batch", "--forward"]).current_dir(&source).stdin(input);
@@ -178,10 +290,13 @@ pub fn build(
         command
     };
     steps.run("configuring", make("defconfig"), &mut |_| {})?;
-    let additions = work.path.join("config");
-    write(&additions, CONFIG)?;
     let mut merge = Command::new("scripts/kconfig/merge_config.sh");
-    merge.args(["-m", "-O"]).args([&built, &built.join(".config"), &additions]).current_dir(&source);
+    merge.args(["-m", "-O"]).args([&built, &built.join(".config")]).current_dir(&source);
+    for (name, text) in variant.configs() {
+        let additions = work.path.join(name);
+        write(&additions, text)?;
+        merge.arg(additions);
+    }
     steps.run("configuring", merge, &mut |_| {})?;
     steps.run("configuring", make("olddefconfig"), &mut |_| {})?;
 
@@ -207,7 +322,7 @@ pub fn build(
         .map_err(|source| BuildError::File { path: target.clone(), source })?;
     if options.output.is_none() {
         let release = fs::read_to_string(built.join("include/config/kernel.release")).unwrap_or_default();
-        package::write_source_note(&target, release.trim(), &archive)
+        package::write_source_note(variant, &target, release.trim(), &archive)
             .map_err(|source| BuildError::File { path: target.clone(), source })?;
     }
     Ok(target)
@@ -219,19 +334,37 @@ fn tar(archive: &Path, into: &Path) -> Command {
     command
 }
 
-fn find_source(given: Option<&Path>) -> Result<PathBuf, BuildError> {
-    let file = given.map_or_else(|| PathBuf::from(format!("/usr/src/{SOURCE_PACKAGE}.tar.xz")), Path::to_owned);
+fn find_source(variant: KernelVariant, given: Option<&Path>) -> Result<PathBuf, BuildError> {
+    let Some(file) = given.map(Path::to_owned).or_else(|| newest_source(variant, Path::new(SOURCES))) else {
+        let package = variant.source_package();
+        return Err(BuildError::HostLacks(HostLacks {
+            what: format!("the kernel's source, {SOURCES}/{package}.tar.xz, is not there"),
+            help: format!(
+                "Debian has it: apt-get install {package} flex bison bc make gcc patch xz-utils; or name another \
+                 archive of {} with --source",
+                match variant {
+                    KernelVariant::Exact => "Linux 6.1",
+                    KernelVariant::Zones => "Linux 6.10 or later",
+                }
+            ),
+        }));
+    };
     match File::open(&file) {
         Ok(_) => Ok(file),
-        Err(_) if given.is_none() => Err(BuildError::HostLacks(HostLacks {
-            what: format!("the kernel's source, {}, is not there", file.display()),
-            help: format!(
-                "Debian has it: apt-get install {SOURCE_PACKAGE} flex bison bc make gcc patch xz-utils; or name another \
-                 archive of Linux 6.1 with --source"
-            ),
-        })),
         Err(source) => Err(BuildError::File { path: file, source }),
     }
+}
+
+/// The newest source among the packages installed in `folder` that fits.
+fn newest_source(variant: KernelVariant, folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let release = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        let (major, minor) = name.strip_prefix("linux-source-")?.strip_suffix(".tar.xz")?.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    let fitting = entries.filter_map(|path| release(&path).filter(|it| variant.takes(*it)).map(|it| (it, path)));
+    fitting.max_by_key(|(release, _)| *release).map(|(_, path)| path)
 }
 
 fn only_folder_in(folder: &Path, archive: &Path) -> Result<PathBuf, BuildError> {
@@ -259,17 +392,6 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(caches.join("chronodisk"))
-}
-
-/// Name of the folder of this version's kernel.
-fn folder_name() -> String {
-    format!("kernel-{:016x}", recipe())
-}
-
-/// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patch and configuration.
-fn recipe() -> u64 {
-    let bytes = PATCH.bytes().chain(CONFIG.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A folder for the build, which goes with it.
@@ -401,6 +523,24 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(fs::read_dir(output.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_newest_source_that_fits_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["6.1", "6.9", "6.12", "6.2", "x", "6.12.tar.xz", "7.2"] {
+            fs::write(folder.path().join(format!("linux-source-{name}.tar.xz")), "").unwrap();
+        }
+        let newest = |variant| {
+            let path = newest_source(variant, folder.path())?;
+            Some(path.file_name().unwrap().to_str().unwrap().to_owned())
+        };
+        assert_eq!(newest(KernelVariant::Exact).unwrap(), "linux-source-6.1.tar.xz");
+        assert_eq!(newest(KernelVariant::Zones).unwrap(), "linux-source-7.2.tar.xz");
+        fs::remove_file(folder.path().join("linux-source-7.2.tar.xz")).unwrap();
+        assert_eq!(newest(KernelVariant::Zones).unwrap(), "linux-source-6.12.tar.xz");
+        fs::remove_file(folder.path().join("linux-source-6.12.tar.xz")).unwrap();
+        assert_eq!(newest(KernelVariant::Zones), None);
     }
 
     #[test]

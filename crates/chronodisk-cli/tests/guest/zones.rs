@@ -1,0 +1,277 @@
+//! Zoned devices: file systems for them, and programs that use them bare. Their kernel takes minutes to build, so these
+//! tests print SKIPPED without it (`chronodisk kernel build zones`).
+
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+
+use chronodisk_device::Profile;
+use chronodisk_sim::{Op, Status};
+use serde_json::Value;
+
+use super::support::{Chronodisk, text};
+
+/// 904 zones are no more thorough than eight.
+const CAPACITY: &str = "16GiB";
+const ZONED: &str = "wd-zn540-zones";
+
+/// The same drive with 64 zones of 24 MiB, which are soon full.
+fn small_zones(chronodisk: &Chronodisk) -> String {
+    let text = Profile::find(ZONED).unwrap().text().to_owned();
+    let text = text
+        .replace("name = \"wd-zn540-zones\"", "name = \"small-zones\"")
+        .replace("\"1808 GiB\"", "\"2 GiB\"")
+        .replace("\"2048 MiB\"", "\"32 MiB\"")
+        .replace("\"1077 MiB\"", "\"24 MiB\"");
+    let file = chronodisk.path("small-zones.toml");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// Room for the metadata of F2FS on these zones, and for little else: files would go there first.
+fn small_null(chronodisk: &Chronodisk) -> String {
+    let text = Profile::find("null").unwrap().text().replace("\"8 GiB\"", "\"128 MiB\"");
+    let file = chronodisk.path("small-null.toml");
+    std::fs::write(&file, text.replace("name = \"null\"", "name = \"small-null\"")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn zoned() -> Option<Chronodisk> {
+    let chronodisk = Chronodisk::new()?;
+    let answer = chronodisk.command(&["kernel", "path", "zones"]).output().unwrap();
+    if !answer.status.success() {
+        println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
+        return None;
+    }
+    Some(chronodisk)
+}
+
+/// Fills a file system with more than the drive holds, deletes, and mounts it again.
+fn works(chronodisk: &Chronodisk, file_system: &str, mounted: &str, flags: &[&str]) {
+    let script = format!(
+        "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        mkdir /mnt/tree
+        tar -C /usr/include -cf - linux | tar -C /mnt/tree -xf -
+        for round in 1 2 3 4 5 6 7 8 9 10; do
+            dd if=/dev/zero of=/mnt/filler bs=1M count=200 status=none
+            sync
+            rm /mnt/filler
+            sync
+            # btrfs resets zones half a minute after their last block group was freed.
+            sleep 60
+        done
+        fio --name=random --directory=/mnt --size=16m --rw=randwrite --bs=4k --number_ios=500 --fsync=50 --direct=1 \
+            --verify=crc32c --verify_fatal=1 --do_verify=1 --output=/dev/null
+        umount /mnt
+        mount -t {file_system} {mounted} /mnt
+        diff -r /usr/include/linux /mnt/tree/linux"
+    );
+    let output = chronodisk.path("run");
+    let flags = [&["--fs", file_system, "--output", output.to_str().unwrap()], flags].concat();
+    let result = chronodisk.run_json(&small_zones(chronodisk), &flags, &["sh", "-c", &script]);
+    let warnings = &result["warnings"].as_array().unwrap();
+    assert!(warnings.iter().all(|warning| !warning.to_string().contains("error")), "{warnings:?}");
+    let records = chronodisk_report::read_log(&output.join("requests-0.parquet")).unwrap();
+    let count = |op| records.iter().filter(|record| record.op == op).count();
+    // Each zone once by mkfs.
+    assert!(count(Op::ZoneReset) > 64 + 10, "{} resets", count(Op::ZoneReset));
+    assert!(records.iter().all(|record| record.status == Status::Ok));
+}
+
+#[test]
+fn btrfs_is_filled_cleaned_and_mounted_again() {
+    let Some(chronodisk) = zoned() else { return };
+    works(&chronodisk, "btrfs", "/dev/vda", &["--check"]);
+}
+
+// fsck.f2fs 1.15 counts the free segments of zones in another way than Linux 6.12.
+#[test]
+fn f2fs_is_filled_cleaned_and_mounted_again() {
+    let Some(chronodisk) = zoned() else { return };
+    works(&chronodisk, "f2fs", "/dev/vdb", &["--device", &small_null(&chronodisk)]);
+}
+
+/// Kills the emulator while the program waits, and mounts the file system that the store holds.
+fn survives_a_kill(chronodisk: &Chronodisk, file_system: &str, further: &[&str], write: &str, check: &str) {
+    let (profile, store) = (small_zones(chronodisk), chronodisk.path("disk"));
+    let flags = |file_system: &str| {
+        let words = ["run", "--device", &profile, "--store", store.to_str().unwrap(), "--quiet", "--fs", file_system];
+        [&words[..], further, &["--"]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let program = format!("{write}; echo ready; read line");
+    let arguments = [flags(file_system), ["sh", "-c", &program].map(str::to_owned).into()].concat();
+    let mut command = chronodisk.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let arguments = [flags("existing"), ["sh", "-c", check].map(str::to_owned).into()].concat();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // The dead emulator's processes hold the store for a moment.
+    let mut output = chronodisk.command(&arguments).output().unwrap();
+    for _ in 0..100 {
+        if !text(&output.stderr).contains("in use by another device") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        output = chronodisk.command(&arguments).output().unwrap();
+    }
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+const TREE: &str = "cp -r /usr/include/linux /mnt; sync";
+const SAME_TREE: &str = "diff -r /usr/include/linux /mnt/linux && cp -r /usr/include/linux /mnt/more && sync";
+
+#[test]
+fn btrfs_survives_a_kill() {
+    let Some(chronodisk) = zoned() else { return };
+    survives_a_kill(&chronodisk, "btrfs", &[], TREE, SAME_TREE);
+}
+
+#[test]
+fn f2fs_survives_a_kill() {
+    let Some(chronodisk) = zoned() else { return };
+    survives_a_kill(&chronodisk, "f2fs", &["--device", &small_null(&chronodisk)], TREE, SAME_TREE);
+}
+
+#[test]
+fn zonefs_survives_a_kill() {
+    let Some(chronodisk) = zoned() else { return };
+    let write = "dd if=/dev/zero bs=64k count=33 status=none | tr '\\0' x > /tmp/data
+        dd if=/tmp/data of=/mnt/seq/3 bs=4k oflag=append,direct conv=notrunc status=none";
+    let check = "set -e
+        [ $(stat -c %s /mnt/seq/3) = 2162688 ]
+        [ $(tr -d x < /mnt/seq/3 | wc -c) = 0 ]
+        [ $(stat -c %s /mnt/seq/2) = 0 ]
+        dd if=/dev/zero of=/mnt/seq/3 bs=4k count=5 oflag=append,direct conv=notrunc status=none
+        [ $(stat -c %s /mnt/seq/3) = 2183168 ]";
+    survives_a_kill(&chronodisk, "zonefs", &[], write, check);
+}
+
+#[test]
+fn a_run_on_kept_zones_can_not_be_verified() {
+    let Some(chronodisk) = zoned() else { return };
+    let (store, output) = (chronodisk.path("disk"), chronodisk.path("run"));
+    let flags = ["--fs", "none", "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    chronodisk.run_json(ZONED, &flags, &["true"]);
+    let verified = chronodisk.command(&["verify", output.to_str().unwrap()]).output().unwrap();
+    assert_eq!(verified.status.code(), Some(2));
+    assert!(text(&verified.stderr).contains("disk.zones had them"), "{}", text(&verified.stderr));
+    std::fs::remove_file(chronodisk.path("disk.zones")).unwrap();
+    let refused = chronodisk.run(ZONED, &flags[..4], &["true"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("disk.zones is missing"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn zonefs_has_a_file_for_each_zone() {
+    let Some(chronodisk) = zoned() else { return };
+    let script = "set -e
+        cd /mnt/seq
+        [ $(ls | wc -l) = 7 ]
+        dd if=/dev/urandom of=/tmp/data bs=64k count=48 status=none
+        dd if=/tmp/data of=0 bs=64k oflag=append,direct conv=notrunc status=none
+        dd if=/tmp/data of=0 bs=64k oflag=append,direct conv=notrunc status=none
+        [ $(stat -c %s 0) = 6291456 ]
+        cat /tmp/data /tmp/data | cmp - 0
+        # A zone is written at its end alone.
+        ! dd if=/tmp/data of=0 bs=64k count=1 seek=2 oflag=direct conv=notrunc status=none 2> /tmp/message
+        grep -q 'Invalid argument' /tmp/message
+        # A finish makes the zone full, a reset empties it.
+        truncate -s $((1077 << 20)) 0
+        truncate -s 0 0
+        [ $(stat -c %s 0) = 0 ]
+        dd if=/tmp/data of=0 bs=64k oflag=append,direct conv=notrunc status=none
+        cmp /tmp/data 0";
+    chronodisk.run_json(ZONED, &["--fs", "zonefs", "--capacity", CAPACITY], &["sh", "-c", script]);
+}
+
+fn bare(chronodisk: &Chronodisk, script: &str) -> Output {
+    chronodisk.run(ZONED, &["--fs", "none", "--capacity", CAPACITY], &["sh", "-c", script])
+}
+
+#[test]
+fn blkzone_shows_and_changes_the_zones() {
+    let Some(chronodisk) = zoned() else { return };
+    let script = "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/urandom of=/tmp/data bs=4k count=8 status=none
+        dd if=/tmp/data of=/dev/vda bs=4k oflag=direct conv=notrunc status=none
+        blkzone open --offset 4194304 --count 1 /dev/vda
+        blkzone finish --offset 8388608 --count 1 /dev/vda
+        blkzone close --offset 0 --count 1 /dev/vda
+        blkzone report /dev/vda
+        cmp -n 32768 /tmp/data /dev/vda
+        blkzone reset /dev/vda
+        blkzone report --count 3 /dev/vda
+        cmp -n 32768 /dev/zero /dev/vda";
+    let output = bare(&chronodisk, script);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
+    let zones: Vec<&str> = said.lines().map(str::trim).collect();
+    assert_eq!(zones.len(), 8 + 3, "{said}");
+    let zone = |start: u64, pointer: u64, state: &str| {
+        format!(
+            "start: {start:#011x}, len 0x400000, cap 0x21a800, wptr {pointer:#08x} reset:0 non-seq:0, zcond:{state}"
+        )
+    };
+    let starts_so = |line: &str, expected: String| assert!(line.starts_with(&expected), "{line:?}, not {expected:?}");
+    starts_so(zones[0], zone(0, 0x40, " 4(cl)"));
+    starts_so(zones[1], zone(0x40_0000, 0, " 3(oe)"));
+    starts_so(zones[2], zone(0x80_0000, 0x40_0000, "14(fu)"));
+    starts_so(zones[3], zone(0xc0_0000, 0, " 1(em)"));
+    for (index, line) in zones[8..].iter().enumerate() {
+        starts_so(line, zone(index as u64 * 0x40_0000, 0, " 1(em)"));
+    }
+}
+
+#[test]
+fn a_write_off_the_pointer_is_an_io_error() {
+    let Some(chronodisk) = zoned() else { return };
+    // Linux takes no further write to the zone until it has looked at the pointer again.
+    let script = "PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/zero of=/dev/vda bs=4k count=1 seek=9 oflag=direct conv=notrunc 2>&1 | grep 'Input/output'
+        blkzone report /dev/vda > /tmp/report
+        dd if=/dev/zero of=/dev/vda bs=4k count=2 oflag=direct conv=notrunc status=none && echo written
+        dd if=/dev/zero of=/dev/vda bs=4k count=1 oflag=direct conv=notrunc 2>&1 | grep 'Input/output'
+        blkzone report /dev/vda > /tmp/report
+        dd if=/dev/zero of=/dev/vda bs=4k count=1 seek=2 oflag=direct conv=notrunc status=none && echo written";
+    let output = bare(&chronodisk, script);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let errors = said.lines().filter(|line| line.contains("Input/output error")).count();
+    assert_eq!((errors, said.lines().filter(|line| *line == "written").count()), (2, 2), "{said}");
+}
+
+#[test]
+fn more_zones_than_can_be_open_are_refused() {
+    let Some(chronodisk) = zoned() else { return };
+    let script = "PATH=$PATH:/usr/sbin:/sbin
+        for zone in $(seq 0 15); do
+            blkzone open --offset $((zone * 4194304)) --count 1 /dev/vda && echo opened
+        done
+        true";
+    let flags = ["--fs", "none", "--capacity", "64GiB"];
+    let output = chronodisk.run(ZONED, &flags, &["sh", "-c", script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().filter(|line| *line == "opened").count(), 14);
+}
+
+#[test]
+fn what_a_program_does_with_zones_is_in_its_log() {
+    let Some(chronodisk) = zoned() else { return };
+    let script = "PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/zero of=/dev/vda bs=4k count=3 oflag=direct conv=notrunc status=none
+        blkzone reset --offset 0 --count 1 /dev/vda";
+    let output = chronodisk.path("run");
+    let flags = ["--fs", "none", "--capacity", CAPACITY, "--output", output.to_str().unwrap()];
+    let result: Value = chronodisk.run_json(ZONED, &flags, &["sh", "-c", script]);
+    assert_eq!(result["reps"].as_array().unwrap().len(), 1);
+    let records = chronodisk_report::read_log(&output.join("requests-0.parquet")).unwrap();
+    let count = |op| records.iter().filter(|record| record.op == op).count();
+    assert_eq!((count(Op::Write), count(Op::ZoneReset)), (3, 1));
+    let verified = chronodisk.command(&["verify", output.to_str().unwrap()]).output().unwrap();
+    assert!(verified.status.success(), "{}", text(&verified.stderr));
+}
