@@ -117,10 +117,10 @@ pub(crate) struct Control {
 }
 
 /// A time that depends on the last completed request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AfterTicks {
-    read: Ticks,
-    write: Ticks,
+    pub(crate) read: Ticks,
+    pub(crate) write: Ticks,
 }
 
 impl AfterTicks {

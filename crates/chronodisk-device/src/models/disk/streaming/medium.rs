@@ -4,7 +4,7 @@ use super::super::drive::Drive;
 use super::super::geometry::{BlockPosition, Spot, Track};
 use super::super::mechanics::{Access, Mechanics, Ticks};
 use super::dirty::{Dirty, Range};
-use super::{Command, NEVER, Reading, StreamingDisk};
+use super::{Command, NEVER, ReadAheadTo, Reading, StreamingDisk};
 
 /// Consecutive blocks that reads brought into the buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -213,11 +213,28 @@ impl StreamingDisk {
     pub(super) fn use_segment(&mut self, index: usize, first: u64, end: u64) {
         self.uses += 1;
         let limit = (end + self.parameters.read_ahead_blocks).min(self.drive.capacity_blocks());
+        let limit = limit.min(self.read_ahead_end(index, end)).max(end);
         let segment = &mut self.segments[index];
         segment.used = self.uses;
         segment.limit = segment.limit.max(limit);
         segment.sequential |= first == segment.asked;
         segment.asked = end;
+    }
+
+    /// Where reading on behind a read ends if the read-ahead does not end before.
+    fn read_ahead_end(&self, index: usize, end: u64) -> u64 {
+        let last = self.drive.capacity_blocks() - 1;
+        match self.parameters.read_ahead_to {
+            ReadAheadTo::ReadAhead => u64::MAX,
+            ReadAheadTo::TrackEnd => self.drive.geometry.locate((end - 1).min(last)).track_end,
+            ReadAheadTo::TrackEndOrNext => {
+                let place = self.drive.geometry.locate(end.min(last));
+                match self.segments[index].start < place.track_first {
+                    true => place.track_end + u64::from(place.blocks_per_track),
+                    false => place.track_end,
+                }
+            }
+        }
     }
 
     /// A segment for a read that finds nothing: the one that was not used for the longest time.
@@ -521,6 +538,7 @@ impl StreamingDisk {
             true => (on_track + latency, spindle.blocks(end - next, place.blocks_per_track)),
             false => (on_track, spindle.period()),
         };
+        let since = if write { self.data_in_time(next, end, since, place.blocks_per_track) } else { since };
         self.statistics.positionings += u64::from(!goes_on);
         self.statistics.runs += 1;
         self.arm.wrote = write;
@@ -537,6 +555,25 @@ impl StreamingDisk {
             ordered,
             last,
         });
+    }
+
+    /// When a run for writing begins whose blocks may still be crossing the interface: turns later, until each is in
+    /// the buffer when it begins to pass.
+    fn data_in_time(&self, first: u64, end: u64, since: Ticks, per_track: u32) -> Ticks {
+        let (Some(crossing), Some(writing)) = (self.crossing, self.writes.front()) else { return since };
+        let blocks = writing.next..writing.next + crossing.blocks;
+        if !self.parameters.preseek || first >= blocks.end || end <= blocks.start {
+            return since;
+        }
+        let spindle = self.drive.mechanics.spindle();
+        let block_time = (crossing.at - crossing.since) / crossing.blocks;
+        let late = |block: u64| {
+            let there = crossing.since + (block + 1 - blocks.start) * block_time;
+            there.saturating_sub(since + spindle.blocks(block - first, per_track))
+        };
+        // Both move at constant rates.
+        let late = late(blocks.start.max(first)).max(late(blocks.end.min(end) - 1));
+        since + late.div_ceil(spindle.period()) * spindle.period()
     }
 
     /// Blocks that have begun to pass when the head comes to a track while the wanted ones pass; else 0.
@@ -593,8 +630,11 @@ impl StreamingDisk {
                 let behind = if run.ordered { 0 } else { run.end - run.first - run.last };
                 let in_time = sectors.saturating_sub(behind);
                 let passing = self.drive.mechanics.spindle().blocks(in_time, run.blocks_per_track);
-                let crossing = if run.ordered { Ticks::MAX } else { in_time * self.parameters.block_time };
-                self.deliver(read.command, passing.min(crossing));
+                let crossing = if run.ordered { Ticks::MAX } else { in_time * self.parameters.read_block };
+                let mark = (sectors * self.parameters.read_water_mark / 1_000_000).min(in_time);
+                let below = self.drive.mechanics.spindle().blocks(mark, run.blocks_per_track);
+                let overlapped = passing.saturating_sub(below).min(crossing);
+                self.deliver(read.command, overlapped, self.parameters.reselect);
             } else {
                 index += 1;
             }

@@ -5,20 +5,26 @@
 //! controller shares geometry, arm and spindle with it and nothing else.
 //!
 //! Modelled:
-//! - *Commands* are decoded one after the other, `read-overhead` or `write-overhead` each. Up to `queue-depth` are in
-//!   the drive; others wait outside in order of arrival.
+//! - *Commands* are decoded one after the other. The overhead depends on the operation, on whether the buffer has a
+//!   read's data, and on whether the command that completed last read or wrote. Up to `queue-depth` are in the drive;
+//!   others wait outside in order of arrival.
+//! - *Interface*: one request's data cross at a time, at the rate of the interface or of `[host-bus]`, the bus of the
+//!   computer with which a drive was traced, if that is slower.
 //! - *Reads* come from the buffer if it has all their blocks. Others wait for the arm. Reads that continue each other
-//!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Then
-//!   the arm reads on, until the segment holds `read-ahead` that nobody asked for, or until other work waits. A stream,
-//!   whose reads begin where the ones before ended, is read on for half of `read-ahead` before other work.
+//!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Data
+//!   cross as they pass, or from `read-water-mark` of the request on, or when all have passed (`store-and-forward`).
+//!   Then the arm reads on, until the segment holds `read-ahead` that nobody asked for, until the end of a track
+//!   (`read-ahead-to`), or until other work waits. A stream, whose reads begin where the ones before ended, is read on
+//!   for half of `read-ahead` before other work.
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
-//!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to
-//!   which blocks that arrive in time are added. A full buffer makes writes wait for room.
-//! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes
-//!   that somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read
-//!   on, or when half of the buffer is full or three quarters of its ranges are in use; then both take turns.
-//!   Of reads that continue each other the first one counts, or a pass would begin in the middle of a stream and leave
-//!   the rest behind.
+//!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
+//!   blocks that arrive in time are added. A full buffer makes writes wait for room. With `preseek` the arm leaves for
+//!   blocks that are still crossing, and writes them if each is in the buffer in time, else a turn later.
+//! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes that
+//!   somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read on, or
+//!   when half of the buffer is full or three quarters of its ranges are in use; then both take turns. Of reads that
+//!   continue each other the first one counts, or a pass would begin in the middle of a stream and leave the rest
+//!   behind.
 //! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
 //!   arrived after it, and writes what it waits for as if somebody waited for each range.
 //! - *Zero latency* (`immediate-read`, `immediate-write`): an access that comes to a track while wanted blocks pass
@@ -46,7 +52,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, Status};
 
 use super::controller::SHORTEST;
-use super::drive::Drive;
+use super::drive::{AfterTicks, Drive};
 use super::geometry::Spot;
 use super::mechanics::{Ticks, nanos, ticks};
 use super::parameters::InitialPhase;
@@ -58,12 +64,28 @@ pub(crate) use toml::{memory_bytes_max, parse, read_table};
 /// Parameters of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamingParameters {
-    pub(crate) read_overhead: Ticks,
-    pub(crate) write_overhead: Ticks,
-    /// A block on the interface.
-    pub(crate) block_time: Ticks,
+    /// Of the command of a read that finds its data in the buffer.
+    pub(crate) read_hit: AfterTicks,
+    /// Of the command of another read.
+    pub(crate) read_miss: AfterTicks,
+    /// Of any other command.
+    pub(crate) write: AfterTicks,
+    /// From a read's last block on the interface to its completion.
+    pub(crate) read_completion: Ticks,
+    pub(crate) write_completion: Ticks,
+    /// A block on the interface, to the host and from it.
+    pub(crate) read_block: Ticks,
+    pub(crate) write_block: Ticks,
     /// A read crosses the interface when all of it is in the buffer, not as it comes.
     pub(crate) store_and_forward: bool,
+    /// A read crosses the interface when this share of it is in the buffer, in millionths; 0: as it comes.
+    pub(crate) read_water_mark: u64,
+    /// From then on until a read that waited for the medium has the interface.
+    pub(crate) reselect: Ticks,
+    /// The arm leaves for a write when its data begin to cross, not when they are in the buffer.
+    pub(crate) preseek: bool,
+    /// How far the arm reads on, besides `read_ahead_blocks`.
+    pub(crate) read_ahead_to: ReadAheadTo,
     pub(crate) depth: u32,
     pub(crate) segments: u32,
     pub(crate) segment_blocks: u64,
@@ -78,6 +100,17 @@ pub(crate) struct StreamingParameters {
     pub(crate) immediate_write: bool,
     pub(crate) age_bound: Ticks,
     pub(crate) longest_pass: Ticks,
+}
+
+/// Where reading on ends if the read-ahead does not end before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadAheadTo {
+    /// Nowhere.
+    ReadAhead,
+    /// At the end of the track.
+    TrackEnd,
+    /// At the end of the track, or of the next one if the segment began before the track.
+    TrackEndOrNext,
 }
 
 /// A drive with this controller.
@@ -95,6 +128,8 @@ pub(crate) struct StreamingDisk {
     in_drive: u32,
     outstanding: u32,
     decoding: Option<(Command, Ticks)>,
+    /// Whether the last read or write that completed was a write.
+    last_was_write: bool,
     /// Reads that wait for the medium, in order of arrival.
     reads: Vec<Reading>,
     /// Writes with blocks that have not crossed the interface, in order of arrival; the first one crosses.
@@ -111,7 +146,7 @@ pub(crate) struct StreamingDisk {
     uses: u64,
     arm: Arm,
     link_free: Ticks,
-    due: EventQueue<RequestId>,
+    due: EventQueue<Due>,
     completed: Vec<Completion>,
     statistics: StreamingDiskStatistics,
 }
@@ -166,7 +201,16 @@ struct Flush {
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
     blocks: u64,
+    since: Ticks,
     at: Ticks,
+}
+
+/// A completion on its way.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    id: RequestId,
+    /// Of a read or of a write; `None` of others.
+    write: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -204,6 +248,7 @@ impl StreamingDisk {
             in_drive: 0,
             outstanding: 0,
             decoding: None,
+            last_was_write: false,
             reads: Vec::new(),
             writes: VecDeque::new(),
             crossing: None,
@@ -239,7 +284,8 @@ impl StreamingDisk {
                 self.handle(tick);
             } else if due <= until {
                 self.clock = self.clock.max(ticks(due));
-                let Some((at, id)) = self.due.pop_until(due) else { break };
+                let Some((at, Due { id, write })) = self.due.pop_until(due) else { break };
+                self.last_was_write = write.unwrap_or(self.last_was_write);
                 self.in_drive -= 1;
                 self.outstanding -= 1;
                 self.completed.push(Completion { id, at, status: Status::Ok });
@@ -274,10 +320,25 @@ impl StreamingDisk {
         let Some(command) = self.outside.pop_front() else { return };
         self.in_drive += 1;
         let overhead = match command.request.op {
-            Op::Read => self.parameters.read_overhead,
-            _ => self.parameters.write_overhead,
+            Op::Read if self.parameters.read_hit != self.parameters.read_miss && self.finds(&command) => {
+                self.parameters.read_hit
+            }
+            Op::Read => self.parameters.read_miss,
+            _ => self.parameters.write,
         };
+        let overhead = overhead.after(self.last_was_write);
         self.decoding = Some((command, self.clock + overhead));
+    }
+
+    /// Whether the buffer has all blocks of a read.
+    fn finds(&mut self, command: &Command) -> bool {
+        self.update_segment();
+        let (first, end) = (command.first(), command.end());
+        self.segment_with(first, end).is_some() || self.dirty.covers(first, end)
+    }
+
+    fn segment_with(&self, first: u64, end: u64) -> Option<usize> {
+        self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end)
     }
 
     fn decoded(&mut self, command: Command) {
@@ -297,26 +358,31 @@ impl StreamingDisk {
             }
             // It has no zones, and nothing that a discard would free.
             Op::Discard | Op::ZoneAppend | Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
-                self.complete(command.request.id, self.clock);
+                self.complete(command.request.id, None, self.clock);
             }
         }
     }
 
-    fn complete(&mut self, id: RequestId, at: Ticks) {
-        self.due.push(nanos(at).max(self.now + SHORTEST), id);
+    fn complete(&mut self, id: RequestId, write: Option<bool>, at: Ticks) {
+        let completion = match write {
+            Some(false) => self.parameters.read_completion,
+            Some(true) => self.parameters.write_completion,
+            None => 0,
+        };
+        self.due.push(nanos(at + completion).max(self.now + SHORTEST), Due { id, write });
     }
 
     fn arrive_read(&mut self, command: Command) {
         self.statistics.reads += 1;
         let (first, end) = (command.first(), command.end());
         self.update_segment();
-        let hit = self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end);
+        let hit = self.segment_with(first, end);
         if let Some(index) = hit {
             self.use_segment(index, first, end);
         }
         if hit.is_some() || self.dirty.covers(first, end) {
             self.statistics.buffer_hits += 1;
-            self.deliver(command, 0);
+            self.deliver(command, 0, 0);
         } else {
             self.reads.push(Reading { command, next: first, attached: false, spot: None });
         }
@@ -325,17 +391,17 @@ impl StreamingDisk {
 
     /// A read's data are in the buffer: they cross the interface. As many ticks of the crossing may be over, as it
     /// began while they came.
-    fn deliver(&mut self, command: Command, overlapped: Ticks) {
-        let block = self.parameters.block_time;
+    fn deliver(&mut self, command: Command, overlapped: Ticks, reselect: Ticks) {
+        let block = self.parameters.read_block;
         let time = u64::from(command.request.sectors) * block;
         // Data beyond a segment's size have crossed before.
         let held = u64::from(command.request.sectors).min(self.parameters.segment_blocks) * block;
         let most = if self.parameters.store_and_forward { time - held } else { time };
         let ahead = overlapped.min(most);
-        let begin = self.link_free.max(self.clock.saturating_sub(ahead));
+        let begin = self.link_free.max((self.clock + reselect).saturating_sub(ahead));
         let end = (begin + time).max(self.clock + block);
         self.link_free = end;
-        self.complete(command.request.id, end);
+        self.complete(command.request.id, Some(false), end);
     }
 
     /// Begins to move the next blocks of the first write, if there is room for them.
@@ -343,7 +409,7 @@ impl StreamingDisk {
         let (None, Some(writing)) = (self.crossing, self.writes.front()) else { return };
         let (first, left) = (writing.next, writing.command.end() - writing.next);
         let room = self.parameters.write_buffer_blocks.saturating_sub(self.dirty.blocks());
-        let block_time = if writing.command.request.op == Op::Write { self.parameters.block_time } else { 0 };
+        let block_time = if writing.command.request.op == Op::Write { self.parameters.write_block } else { 0 };
         let piece = if block_time == 0 { u64::MAX } else { PIECE_BLOCKS };
         let blocks = left.min(room).min(piece);
         // A little room would be taken by a little piece, which costs the arm as much as a large one.
@@ -352,7 +418,11 @@ impl StreamingDisk {
         if blocks >= least && free && self.dirty.has_place(first, first + blocks) {
             let begin = self.link_free.max(self.clock);
             self.link_free = begin + blocks * block_time;
-            self.crossing = Some(Crossing { blocks, at: self.link_free });
+            self.crossing = Some(Crossing { blocks, since: begin, at: self.link_free });
+            if self.parameters.preseek {
+                let epoch = writing.epoch;
+                self.dirty.insert(first, first + blocks, epoch);
+            }
         }
     }
 
@@ -373,12 +443,14 @@ impl StreamingDisk {
         let first = writing.next;
         writing.next += blocks;
         let (command, epoch, done) = (writing.command, writing.epoch, writing.next == writing.command.end());
-        self.dirty.insert(first, first + blocks, epoch);
+        if !self.parameters.preseek {
+            self.dirty.insert(first, first + blocks, epoch);
+        }
         if done {
             self.writes.pop_front();
             self.statistics.writes += 1;
             if self.parameters.write_cache && !command.request.fua {
-                self.complete(command.request.id, self.clock);
+                self.complete(command.request.id, Some(true), self.clock);
             } else {
                 self.uncommitted.push(command);
             }
@@ -395,7 +467,7 @@ impl StreamingDisk {
                 index += 1;
             } else {
                 self.uncommitted.remove(index);
-                self.complete(command.request.id, self.clock);
+                self.complete(command.request.id, Some(true), self.clock);
             }
         }
         self.check_flushes();
@@ -408,7 +480,7 @@ impl StreamingDisk {
                 return;
             }
             self.flushes.pop_front();
-            self.complete(id, self.clock);
+            self.complete(id, None, self.clock);
         }
     }
 

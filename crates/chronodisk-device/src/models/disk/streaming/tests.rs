@@ -25,12 +25,15 @@ fn device(streaming: &str, seed: u64) -> Box<dyn DeviceModel> {
     build_text(&small(streaming), seed)
 }
 
-const VARIANTS: [&str; 5] = [
+const VARIANTS: [&str; 7] = [
     "",
     "write-cache = true\nread-overhead = \"0.3 ms\"\nwrite-overhead = \"0.2 ms\"",
     "write-cache = true\nimmediate-read = true\nimmediate-write = true\nwrite-ranges = 4",
     "store-and-forward = true\nage-bound = \"20 ms\"\nlongest-pass = \"5 ms\"",
     "write-cache = true\nage-bound = \"0 ms\"\nlongest-pass = \"0 ms\"",
+    "preseek = true\nread-hit-after-write = \"0.2 ms\"\nread-miss-after-read = \"0.3 ms\"\nwrite-completion = \"0.1 ms\"\n\
+     host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\" }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
+    "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"",
 ];
 
 #[test]
@@ -328,4 +331,91 @@ fn nobody_starves_beside_a_stream() {
             }
         }
     }
+}
+
+const OVERHEADS: &str = "write-cache = true\nread-hit-after-read = \"0.1 ms\"\nread-hit-after-write = \"0.2 ms\"\n\
+    read-miss-after-read = \"0.3 ms\"\nread-miss-after-write = \"0.4 ms\"\nwrite-after-read = \"0.5 ms\"\n\
+    write-after-write = \"0.6 ms\"\nread-completion = \"0.02 ms\"\nwrite-completion = \"0.03 ms\"";
+
+#[test]
+fn a_commands_overhead_depends_on_the_one_before() {
+    let mut device = device(OVERHEADS, 0);
+    // A block takes 0.01 ms on the interface. The arm comes to the first one after 10 ms.
+    let mut taken = |op, block| complete(device.as_mut(), Request::new(0, op, block, 1));
+    assert_eq!(taken(Op::Write, 0), Nanos::from_micros(540));
+    assert_eq!(taken(Op::Write, 60), Nanos::from_micros(640));
+    assert_eq!(taken(Op::Read, 60), Nanos::from_micros(230));
+    assert_eq!(taken(Op::Read, 60), Nanos::from_micros(130));
+    assert_eq!(taken(Op::Write, 30), Nanos::from_micros(540));
+}
+
+#[test]
+fn a_missed_reads_overhead_delays_the_arm() {
+    let far = Request::new(0, Op::Read, 20_000, 1);
+    let late = OVERHEADS.replace("read-miss-after-write = \"0.4 ms\"", "read-miss-after-write = \"20.4 ms\"");
+    // The arm writes until 10.1 ms.
+    for (write_first, turn) in [(false, Nanos::ZERO), (true, Nanos::from_millis(10))] {
+        let [soon, later] = [OVERHEADS, &late].map(|overheads| {
+            let mut device = device(overheads, 0);
+            if write_first {
+                complete(device.as_mut(), Request::new(0, Op::Write, 0, 1));
+            }
+            complete(device.as_mut(), far)
+        });
+        assert_eq!(later - soon, turn);
+    }
+}
+
+#[test]
+fn the_slower_of_interface_and_host_bus_counts() {
+    let bus = "write-cache = true\nhost-bus = { read-block = \"0.2 ms\", write-block = \"0.3 ms\" }";
+    let taken = |bus, op| complete(device(bus, 0).as_mut(), Request::new(0, op, 100, 4));
+    // The first block begins to pass after 1 ms; 0.1 ms each on the medium.
+    assert_eq!(taken("write-cache = true", Op::Read), Nanos::from_micros(1_000 + 4 * 100 + 10));
+    assert_eq!(taken(bus, Op::Read), Nanos::from_micros(1_000 + 4 * 200));
+    assert_eq!(taken("write-cache = true", Op::Write), Nanos::from_micros(4 * 10));
+    assert_eq!(taken(bus, Op::Write), Nanos::from_micros(4 * 300));
+    let fast = "write-cache = true\nhost-bus = { read-block = \"0.001 ms\" }";
+    assert_eq!(taken(fast, Op::Write), taken("write-cache = true", Op::Write));
+}
+
+#[test]
+fn the_arm_leaves_for_a_write_as_its_data_begin_to_cross() {
+    let taken = |text: &str| complete(device(text, 0).as_mut(), Request::new(0, Op::Write, 110, 50));
+    // The arm is on track 1 after 0.8 ms, and the first block begins to pass after 2 ms; the data take 2.5 ms.
+    let bus = "host-bus = { write-block = \"0.05 ms\" }";
+    assert_eq!(taken(bus), Nanos::from_millis(12 + 5));
+    assert_eq!(taken(&format!("preseek = true\n{bus}")), Nanos::from_millis(2 + 5));
+    // The last data come after 10 ms, and their block passes after 6.9 ms: a turn later.
+    let bus = "host-bus = { write-block = \"0.2 ms\" }";
+    assert_eq!(taken(&format!("preseek = true\n{bus}")), Nanos::from_millis(12 + 5));
+}
+
+#[test]
+fn a_read_crosses_from_its_water_mark_on() {
+    let taken = |text: &str| {
+        let bus = "host-bus = { read-block = \"0.2 ms\" }";
+        complete(device(&format!("{text}\n{bus}"), 0).as_mut(), Request::new(0, Op::Read, 100, 40))
+    };
+    assert_eq!(taken(""), Nanos::from_millis(1 + 8));
+    assert_eq!(taken("read-water-mark = 0.5"), Nanos::from_millis(1 + 2 + 8));
+    assert_eq!(taken("read-water-mark = 0.5\nreselect = \"0.1 ms\""), Nanos::from_micros(11_100));
+    assert_eq!(taken("read-water-mark = 1"), taken("store-and-forward = true"));
+}
+
+#[test]
+fn reading_on_ends_where_the_profile_says() {
+    let hits = |text: &str| {
+        let mut device = device(text, 0);
+        let mut completed = Vec::new();
+        for block in [150, 199, 250] {
+            complete(device.as_mut(), Request::new(0, Op::Read, block, 1));
+            device.step(device.now() + Nanos::from_secs(1), &mut completed);
+        }
+        counter(device.as_ref(), "buffer-hits")
+    };
+    // A track has 100 blocks, and the read-ahead is 128.
+    assert_eq!(hits(""), 2);
+    assert_eq!(hits("read-ahead-to = \"track-end\""), 1);
+    assert_eq!(hits("read-ahead-to = \"track-end-or-next\""), 2);
 }

@@ -9,24 +9,44 @@
 //! queue-depth = 64                # commands in the drive
 //! segments = 3                    # of the buffer, for reads
 //! segment-size = "256 KiB"
-//! read-ahead = "128 KiB"          # at most half of a segment
+//! read-ahead = "128 KiB"          # at most a segment; a stream keeps its last blocks with at most half of one
 //! write-buffer = "256 KiB"
 //! write-ranges = 16               # optional: ranges of consecutive blocks in it; 64 is the default
 //! write-cache = true              # optional: a write completes in the buffer; false is the default
 //! store-and-forward = false       # optional: a read crosses the interface when all of it is in the buffer
+//! read-water-mark = 0             # optional: ... when this share of it is; 0, the default, as it comes
+//! reselect = "0 ms"               # optional: from then on until a read that waited has the interface
+//! preseek = false                 # optional: the arm leaves for a write as its data begin to cross, not behind them
+//! read-ahead-to = "read-ahead"    # optional: or "track-end", "track-end-or-next" if reading on ends there before
 //! immediate-read = false          # optional: a read begins with whatever wanted block passes first
 //! immediate-write = false         # optional: so does a write
 //! age-bound = "500 ms"            # optional: older requests go before all others; the default
 //! longest-pass = "100 ms"         # optional: a pass goes on so long while an older request waits; the default
+//!
+//! # Optional, each with `read-overhead` or `write-overhead` as its default: a command's overhead by the command that
+//! # completed before it.
+//! read-hit-after-read = "0.066 ms"
+//! read-hit-after-write = "0.273 ms"
+//! read-miss-after-read = "0.284 ms"
+//! read-miss-after-write = "0.087 ms"
+//! write-after-read = "0.748 ms"
+//! write-after-write = "0.5 ms"
+//! read-completion = "0 ms"        # optional: from a read's last block to its completion
+//! write-completion = "0 ms"
+//!
+//! [host-bus]                      # optional: the bus of a computer, if it is slower than the interface
+//! read-block = "0.105 ms"         # of 512 bytes
+//! write-block = "0.105 ms"
 //! ```
 
 use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
+use super::super::drive::AfterTicks;
 use super::super::mechanics::{Ticks, duration, nanos, ticks};
 use super::super::parameters::{Picos, limits};
-use super::{StreamingDisk, StreamingParameters};
+use super::{ReadAheadTo, StreamingDisk, StreamingParameters};
 use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::{Blueprint, FindMembers};
@@ -38,17 +58,34 @@ const LARGEST_BUFFER_BYTES: u64 = 1 << 36;
 pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters, ProfileError> {
     let Rate(bytes_per_second) = fields.positive("interface-rate")?;
     let picos = u128::from(SECTOR_BYTES) * 1_000_000_000_000 / u128::from(bytes_per_second);
-    let block_time = i64::try_from(picos).unwrap_or(i64::MAX).min(limits::TIME_PICOS);
+    let interface = duration(Picos(i64::try_from(picos).unwrap_or(i64::MAX).min(limits::TIME_PICOS)));
+    let bus = host_bus(fields)?;
     let segment_blocks = blocks(fields, "segment-size")?;
     let read_ahead_blocks = blocks(fields, "read-ahead")?;
-    if read_ahead_blocks * 2 > segment_blocks {
-        return Err(fields.error_at("read-ahead", "expected at most half of `segment-size`"));
+    if read_ahead_blocks > segment_blocks {
+        return Err(fields.error_at("read-ahead", "expected at most `segment-size`"));
+    }
+    let read_overhead = time_or(fields, "read-overhead", Nanos::ZERO)?;
+    let write_overhead = time_or(fields, "write-overhead", Nanos::ZERO)?;
+    let store_and_forward = fields.flag_or("store-and-forward", false)?;
+    let read_water_mark = fields.optional_millionths("read-water-mark")?.unwrap_or(0);
+    if read_water_mark > 1_000_000 || (read_water_mark > 0 && store_and_forward) {
+        let message = "expected a share of the request, from 0 to 1, and none with `store-and-forward`";
+        return Err(fields.error_at("read-water-mark", message));
     }
     Ok(StreamingParameters {
-        read_overhead: time_or(fields, "read-overhead", Nanos::ZERO)?,
-        write_overhead: time_or(fields, "write-overhead", Nanos::ZERO)?,
-        block_time: duration(Picos(block_time)),
-        store_and_forward: fields.flag_or("store-and-forward", false)?,
+        read_hit: after(fields, ["read-hit-after-read", "read-hit-after-write"], read_overhead)?,
+        read_miss: after(fields, ["read-miss-after-read", "read-miss-after-write"], read_overhead)?,
+        write: after(fields, ["write-after-read", "write-after-write"], write_overhead)?,
+        read_completion: time_or(fields, "read-completion", Nanos::ZERO)?,
+        write_completion: time_or(fields, "write-completion", Nanos::ZERO)?,
+        read_block: bus.read.max(interface),
+        write_block: bus.write.max(interface),
+        store_and_forward,
+        read_water_mark,
+        reselect: time_or(fields, "reselect", Nanos::ZERO)?,
+        preseek: fields.flag_or("preseek", false)?,
+        read_ahead_to: fields.choice_or("read-ahead-to", READ_AHEAD_TO, ReadAheadTo::ReadAhead)?,
         depth: fields.count("queue-depth", 1..=1_024)?,
         segments: fields.count("segments", 1..=limits::SEGMENTS)?,
         segment_blocks,
@@ -63,12 +100,35 @@ pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters,
     })
 }
 
+const READ_AHEAD_TO: &[(&str, ReadAheadTo)] = &[
+    ("read-ahead", ReadAheadTo::ReadAhead),
+    ("track-end", ReadAheadTo::TrackEnd),
+    ("track-end-or-next", ReadAheadTo::TrackEndOrNext),
+];
+
+/// A block's time on the host's bus, if the profile has one.
+fn host_bus(fields: &mut Fields<'_>) -> Result<AfterTicks, ProfileError> {
+    let Some(mut bus) = fields.optional_table("host-bus")? else { return Ok(AfterTicks { read: 0, write: 0 }) };
+    let times = AfterTicks {
+        read: time_or(&mut bus, "read-block", Nanos::ZERO)?,
+        write: time_or(&mut bus, "write-block", Nanos::ZERO)?,
+    };
+    bus.finish()?;
+    Ok(times)
+}
+
 fn blocks(fields: &mut Fields<'_>, key: &'static str) -> Result<u64, ProfileError> {
     let Bytes(bytes) = fields.positive(key)?;
     if !bytes.is_multiple_of(SECTOR_BYTES) || bytes > LARGEST_BUFFER_BYTES {
         return Err(fields.error_at(key, format!("expected whole sectors, at most {}", Bytes(LARGEST_BUFFER_BYTES))));
     }
     Ok(bytes / SECTOR_BYTES)
+}
+
+/// Overheads of a command behind a read and behind a write.
+fn after(fields: &mut Fields<'_>, keys: [&'static str; 2], usual: Ticks) -> Result<AfterTicks, ProfileError> {
+    let [read, write] = keys;
+    Ok(AfterTicks { read: time_or(fields, read, nanos(usual))?, write: time_or(fields, write, nanos(usual))? })
 }
 
 fn time_or(fields: &mut Fields<'_>, key: &'static str, default: Nanos) -> Result<Ticks, ProfileError> {
