@@ -82,6 +82,8 @@ pub(crate) struct StreamingParameters {
     pub(crate) read_water_mark: u64,
     /// From then on until a read that waited for the medium has the interface.
     pub(crate) reselect: Ticks,
+    /// A write that follows another one and does not continue it has the interface so much later.
+    pub(crate) extra_disconnect: Ticks,
     /// The arm leaves for a write when its data begin to cross, not when they are in the buffer.
     pub(crate) preseek: bool,
     /// How far the arm reads on, besides `read_ahead_blocks`.
@@ -130,6 +132,8 @@ pub(crate) struct StreamingDisk {
     decoding: Option<(Command, Ticks)>,
     /// Whether the last read or write that completed was a write.
     last_was_write: bool,
+    /// The block behind the last write that arrived.
+    last_write_end: u64,
     /// Reads that wait for the medium, in order of arrival.
     reads: Vec<Reading>,
     /// Writes with blocks that have not crossed the interface, in order of arrival; the first one crosses.
@@ -249,6 +253,7 @@ impl StreamingDisk {
             outstanding: 0,
             decoding: None,
             last_was_write: false,
+            last_write_end: 0,
             reads: Vec::new(),
             writes: VecDeque::new(),
             crossing: None,
@@ -345,6 +350,11 @@ impl StreamingDisk {
         match command.request.op {
             Op::Read => self.arrive_read(command),
             Op::Write | Op::WriteZeroes => {
+                let extra = self.parameters.extra_disconnect > 0 && self.last_was_write;
+                if extra && command.first() != self.last_write_end {
+                    self.link_free = self.link_free.max(self.clock + self.parameters.extra_disconnect);
+                }
+                self.last_write_end = command.end();
                 self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
                 self.cross();
                 self.decide();

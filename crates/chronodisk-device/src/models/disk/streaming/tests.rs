@@ -31,7 +31,8 @@ const VARIANTS: [&str; 7] = [
     "write-cache = true\nimmediate-read = true\nimmediate-write = true\nwrite-ranges = 4",
     "store-and-forward = true\nage-bound = \"20 ms\"\nlongest-pass = \"5 ms\"",
     "write-cache = true\nage-bound = \"0 ms\"\nlongest-pass = \"0 ms\"",
-    "preseek = true\nread-hit-after-write = \"0.2 ms\"\nread-miss-after-read = \"0.3 ms\"\nwrite-completion = \"0.1 ms\"\n\
+    "preseek = true\nextra-write-disconnect = \"0.3 ms\"\nread-hit-after-write = \"0.2 ms\"\n\
+     read-miss-after-read = \"0.3 ms\"\nwrite-completion = \"0.1 ms\"\n\
      host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\" }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
     "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"",
 ];
@@ -389,6 +390,17 @@ fn the_arm_leaves_for_a_write_as_its_data_begin_to_cross() {
     // The last data come after 10 ms, and their block passes after 6.9 ms: a turn later.
     let bus = "host-bus = { write-block = \"0.2 ms\" }";
     assert_eq!(taken(&format!("preseek = true\n{bus}")), Nanos::from_millis(12 + 5));
+}
+
+#[test]
+fn a_write_that_does_not_continue_the_one_before_crosses_later() {
+    let mut device = device("write-cache = true\nextra-write-disconnect = \"0.3 ms\"", 0);
+    let mut taken = |op, block| complete(device.as_mut(), Request::new(0, op, block, 1));
+    assert_eq!(taken(Op::Write, 60), Nanos::from_micros(10));
+    assert_eq!(taken(Op::Write, 61), Nanos::from_micros(10));
+    assert_eq!(taken(Op::Write, 70), Nanos::from_micros(310));
+    assert_eq!(taken(Op::Read, 70), Nanos::from_micros(10));
+    assert_eq!(taken(Op::Write, 80), Nanos::from_micros(10));
 }
 
 #[test]

@@ -16,6 +16,7 @@
 //! store-and-forward = false       # optional: a read crosses the interface when all of it is in the buffer
 //! read-water-mark = 0             # optional: ... when this share of it is; 0, the default, as it comes
 //! reselect = "0 ms"               # optional: from then on until a read that waited has the interface
+//! extra-write-disconnect = "0 ms" # optional: a write that follows one and does not continue it crosses so much later
 //! preseek = false                 # optional: the arm leaves for a write as its data begin to cross, not behind them
 //! read-ahead-to = "read-ahead"    # optional: or "track-end", "track-end-or-next" if reading on ends there before
 //! immediate-read = false          # optional: a read begins with whatever wanted block passes first
@@ -84,6 +85,7 @@ pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters,
         store_and_forward,
         read_water_mark,
         reselect: time_or(fields, "reselect", Nanos::ZERO)?,
+        extra_disconnect: time_or(fields, "extra-write-disconnect", Nanos::ZERO)?,
         preseek: fields.flag_or("preseek", false)?,
         read_ahead_to: fields.choice_or("read-ahead-to", READ_AHEAD_TO, ReadAheadTo::ReadAhead)?,
         depth: fields.count("queue-depth", 1..=1_024)?,
