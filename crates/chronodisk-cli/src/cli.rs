@@ -31,7 +31,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     Mount(mount::Arguments),
     Whatif(whatif::Arguments),
     Serve(serve::Arguments),
@@ -67,7 +67,7 @@ impl Cli {
     /// Executes the command; one that keeps a result records its `options`.
     pub fn execute(self, options: RecordedOptions) -> Outcome {
         match self.command {
-            Command::Run(arguments) => run::execute(arguments, options),
+            Command::Run(arguments) => run::execute(*arguments, options),
             Command::Mount(arguments) => mount::execute(arguments, options),
             Command::Whatif(arguments) => whatif::execute(arguments),
             Command::Serve(arguments) => serve::execute(arguments, &options),
