@@ -102,7 +102,7 @@ enum chronodisk_idling {
 
 /* Cause of a program's return to its kernel. */
 enum chronodisk_work {
-	CHRONODISK_WORK_CALL = 0, /* A system call that is none of the others. */
+	CHRONODISK_WORK_CALL = 0, /* A system call of no other kind. */
 	CHRONODISK_WORK_COPY = 1, /* A system call that reads or writes. */
 	CHRONODISK_WORK_FAULT = 2, /* A page fault. */
 	CHRONODISK_WORK_MAP = 3, /* A system call that changes the program's memory. */

@@ -12,6 +12,7 @@ pub const READ: &[(&str, &str)] = &[
         "run --server localhost:1 --server-tls-certificates DIRECTORY/ca-cert.pem -- true",
     ),
     ("run --snapshot", "run --device null --snapshot FILE -- true"),
+    ("run --machine", "run --device null --fs none --machine FILE -- true"),
     ("run --state", "run --device wd-zn540 --capacity 4GiB --state FILE -- true"),
     ("run --store", "run --device null --capacity 64MiB --store FILE -- true"),
     ("mount --device", "mount --device FILE -- true"),
