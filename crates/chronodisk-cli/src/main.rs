@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let matches = command.clone().get_matches();
     let options = options::recorded_options(&command, &matches);
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // A panic prints its place by itself; its status is that of any other internal failure.
+    // A panic prints its place by itself; the command ends with the status of an internal failure.
     let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));
     match done {
         Ok(Ok(status)) => ExitCode::from(status),

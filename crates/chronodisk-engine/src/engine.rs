@@ -558,7 +558,7 @@ struct InFlight {
     model_done: bool,
 }
 
-/// An entry of the due queue. Its order is that of its fields as declared; sequences are unique.
+/// An entry of the due queue. Entries are ordered by their fields as declared; sequences are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     ready: Nanos,

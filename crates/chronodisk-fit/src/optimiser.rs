@@ -64,7 +64,7 @@ pub struct Found {
     pub evaluations: f64,
 }
 
-/// A point with its residuals: first the function's, then those of the pulls.
+/// A point with its residuals: first the function's residuals, then the pulls' residuals.
 #[derive(Clone, Debug)]
 struct Evaluated {
     point: Vec<f64>,

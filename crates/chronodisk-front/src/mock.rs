@@ -372,7 +372,7 @@ impl MockDriver {
     }
 
     /// As [`submit`](Self::submit), a zone append: also returns where the device writes its sector, the first eight
-    /// bytes of a descriptor whose last one is the status. It has 9 bytes, or 16 as that of Linux 6.12.
+    /// bytes of a descriptor whose last one is the status. It has 9 bytes; Linux 6.12 sends 16.
     pub fn append(&mut self, sector: u64, data: &[u8], answer_bytes: u32) -> (MockRequest, u64) {
         let header_address = self.allocate(16);
         self.write(header_address, &blk_header(VIRTIO_BLK_T_ZONE_APPEND, 0, sector));

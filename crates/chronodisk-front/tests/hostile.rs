@@ -52,7 +52,7 @@ fn expect_bad(bench: &mut TestBench, head: u16, kind: BadRequestKind, used_bytes
     assert_eq!((used[0].head, used[0].len_bytes), (head.into(), used_bytes), "{kind:?}");
 }
 
-/// A header in memory, with its descriptor and that of a status byte.
+/// A header in memory, with its descriptor and the descriptor of a status byte.
 fn header_and_status(bench: &mut TestBench, kind: u32, sector: u64) -> (Descriptor, Descriptor) {
     let header = bench.driver.allocate(16);
     bench.driver.write(header, &blk_header(kind, 0, sector));

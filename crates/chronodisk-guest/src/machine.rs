@@ -1,4 +1,4 @@
-//! Settings that programs expect of a machine: a resolvable host name, and queues like those of the drive.
+//! Settings that programs expect of a machine: a resolvable host name, and the drive's queue limits.
 //!
 //! A virtio disk reports block sizes, discard and the write cache by itself. It can't report that a drive is not
 //! rotational, on which btrfs and ext4 base their allocation.

@@ -1,7 +1,7 @@
 //! Makes zonefs, whose own program, mkzonefs, few distributions have: all zones are reset, and the first one gets the
 //! superblock and is finished, so that it takes none of the zones that can be active.
 //!
-//! The layout is that of `fs/zonefs/zonefs.h`, the calls are those of `linux/blkzoned.h`.
+//! `fs/zonefs/zonefs.h` defines the layout, `linux/blkzoned.h` the calls.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,7 +1,7 @@
 //! The MEMS profiles against the reference simulator's outputs, request by request.
 //!
 //! The outputs are in the folder `CHRONODISK_REFERENCE`, or beside the repository; a subset is in the repository.
-//! Arrivals are those of the file, and one request is outstanding at a time.
+//! Arrivals come from the file, and one request is outstanding at a time.
 //!
 //! With think times (mode t), the reference's own rounding decides the position of a sweeping sled. Every write and
 //! every think time gives an idle time of a whole number of microseconds, which ends exactly on the edge between two

@@ -12,7 +12,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// The part's addresses for a range of the device's bytes. This location is that of the device's block `from`.
+    /// The part's addresses for a range of the device's bytes. This location belongs to the device's block `from`.
     pub(crate) fn range(self, from: DeviceUnit, start_bytes: u64, end_bytes: u64) -> VolumeBytes {
         let offset_bytes = start_bytes - from.offset_bytes() + self.unit.offset_bytes();
         VolumeBytes { offset_bytes, len_bytes: end_bytes - start_bytes }

@@ -1,5 +1,5 @@
-//! Images on a failing host: no acknowledged byte is lost, and no read returns wrong bytes. The harness is that of the
-//! other stores.
+//! Images on a failing host: no acknowledged byte is lost, and no read returns wrong bytes. The other
+//! stores' tests have the same harness.
 
 #[path = "../../chronodisk-store/tests/faults/harness/mod.rs"]
 mod harness;

@@ -76,8 +76,8 @@ struct Build {
     #[arg(value_name = "NAME", default_value = "exact")]
     name: KernelName,
 
-    /// Uses this archive of Linux's source (default: that of Debian's package linux-source-6.1 for exact, and of the
-    /// newest one from linux-source-6.10 on for zones)
+    /// Uses this archive of Linux's source (default: from Debian's package linux-source-6.1 for exact, and from the
+    /// newest package since linux-source-6.10 for zones)
     #[arg(long, value_name = "FILE")]
     source: Option<PathBuf>,
 

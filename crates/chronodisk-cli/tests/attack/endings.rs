@@ -74,7 +74,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     Verdict::Held
 }
 
-/// Checks that the command and all its processes end in time; after an orderly end also those of its process group.
+/// Checks that the command and all its processes end in time. After an orderly end its process group must end, too.
 fn ends(child: &mut Child, all: &[u32], orderly: bool) -> Result<(), String> {
     let give_up = Instant::now() + IN_TIME;
     while child.try_wait().is_ok_and(|status| status.is_none()) {

@@ -283,7 +283,7 @@ fn a_killed_server_leaves_nothing_of_its_program() {
         let word = format!("1{word}");
         let run = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:s", "--run", &program];
         let mut child = place.chronodisk(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // The process of setsid becomes that of sleep.
+        // The process of setsid executes sleep.
         wait_until("the program begins", || with_word(&word).len() >= sleepers);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -132,8 +132,8 @@ impl Profile {
         Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)), None)
     }
 
-    /// The keys that the readers of this profile request, in order: those of its kind, present or not. Keys that depend
-    /// on others are included if those are present.
+    /// The keys that the readers of this profile request, in order: all keys of its kind, present or not. Keys that
+    /// depend on others are included if those others are present.
     #[must_use]
     pub fn keys(&self) -> Vec<ProfileKey> {
         let keys = KeyLog::default();

@@ -1,7 +1,7 @@
 //! Calibration: charges for the guest's work, so that it takes as long as natively.
 //!
 //! Small programs, each with a single repeated operation, run natively and in a guest. Natively their CPU time is
-//! measured; in the guest, the CPU time of their own code and that of the guest's kernel by kind of work ([`Work`]).
+//! measured; in the guest, the CPU time of their code and, by kind of work ([`Work`]), of the guest's kernel.
 //! The [`KernelCosts`] follow from both, and are stored for this processor and these kernels. A busy machine hardly
 //! affects CPU time. Shared caches can only lengthen it, so the shortest of several runs counts.
 
@@ -242,7 +242,7 @@ fn cpu_nanos(measured: &Measured) -> f64 {
     measured.guest_user_nanos + measured.guest_worked.iter().map(|worked| worked.cpu_nanos as f64).sum::<f64>()
 }
 
-/// A probe's measurements without those of starting and ending a program.
+/// A probe's measurements without the cost of starting and ending a program.
 fn less(probe: Measured, nothing: &Measured) -> Measured {
     Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),

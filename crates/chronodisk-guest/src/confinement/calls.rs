@@ -160,7 +160,7 @@ fn allowed(name: &str, seen: &[u32], circumstances: Circumstances) -> Vec<Vec<Co
     }
 }
 
-/// `linux/fcntl.h`: makes an unnamed file; one bit of `O_TMPFILE`, whose other bit is that of a folder.
+/// `linux/fcntl.h`: makes an unnamed file; one bit of `O_TMPFILE`. Its other bit is `O_DIRECTORY`.
 const TMPFILE: libc::c_int = 0o20_000_000;
 /// Flags that open a file for writing, or make one.
 const WRITES: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | TMPFILE) as u32;

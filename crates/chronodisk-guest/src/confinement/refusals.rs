@@ -185,7 +185,7 @@ impl Listener {
         if fs::exists(format!("/proc/{}/task/{}", pid.as_raw_pid(), asked.pid)).unwrap_or(false) {
             return Verdict::GoesOn;
         }
-        // A held process id is not reused, so the session checked next is that of the held process.
+        // A held process id is not reused, so the next check sees the held process's session.
         let held = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(held) => held,
             Err(rustix::io::Errno::SRCH) => return Verdict::Done(libc::ESRCH),

@@ -8,7 +8,7 @@
 //!
 //! Drives lay out bands of cylinders surface by surface, and each head may have its own number of sectors. A profile
 //! has zones of whole cylinders. So each band becomes a zone with the mean of its heads, and the angle between
-//! successive tracks is that of the file. Capacity, rates by address and sequential rates are preserved. The cylinder
+//! successive tracks comes from the file. Capacity, rates by address and sequential rates are preserved. The cylinder
 //! of a block is off by up to a band.
 
 use std::collections::BTreeMap;

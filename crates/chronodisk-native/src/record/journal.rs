@@ -37,7 +37,7 @@ impl Journal {
             journal.put()?;
             Ok(journal)
         });
-        // An empty journal would look like that of a killed recorder.
+        // An empty journal would look like a killed recorder's.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 

@@ -16,7 +16,7 @@ pub struct Resolution {
     pub time_bins: usize,
     /// Bins of the heat map over time and over addresses.
     pub heat_bins: (usize, usize),
-    /// Points of a distribution, besides those of its tail.
+    /// Points of a distribution, besides its tail's.
     pub quantiles: usize,
 }
 

@@ -131,5 +131,5 @@ impl Draws {
     }
 }
 
-/// With fewer draws, the outer percentiles are those of the extreme draws.
+/// With fewer draws, the outer percentiles are the extreme draws.
 const DRAWS_FEW: u32 = 39;

@@ -11,7 +11,7 @@
 //!
 //! At a checkpoint, the nodes written since the previous one are read. All nodes are read when the store is closed, and
 //! at a flush after a tool wrote. Blocks that no node names are free and dropped if two conditions hold: the nodes name
-//! as many blocks as the checkpoint counts, and the checkpoint is that of an unmount with no later node. Contents that
+//! as many blocks as the checkpoint counts, and an unmount wrote the checkpoint, with no later node. Contents that
 //! are overwritten in place take space until then.
 //!
 //! Not supported, and so kept completely: several devices, zones, encryption, verity, compression, and unknown

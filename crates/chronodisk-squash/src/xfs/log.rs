@@ -159,7 +159,7 @@ pub(super) struct Log {
     sectors: u64,
     /// Place of the next record.
     head: Option<Position>,
-    /// Whether the last record is that of an unmount.
+    /// Whether an unmount wrote the last record.
     at_rest: bool,
     lost: bool,
     /// Sectors at the head and after it that seem to belong to unread records.

@@ -639,7 +639,7 @@ impl Xfs {
         Ok(())
     }
 
-    /// Whether the last record of the log is that of an unmount: all metadata are then at their places.
+    /// Whether an unmount wrote the last record of the log. All metadata are then at their places.
     fn log_is_clean(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let log = (self.superblock.log_start, self.superblock.log_start + self.superblock.log_blocks);
         let ((from, to), log_bytes) = (self.units_around(log.0, log.1), self.bytes_of(log.0, log.1));

@@ -152,7 +152,7 @@ impl Mappings {
         }
     }
 
-    /// Applies the effect of any call to the lifetime's addresses, or to those of the lifetime that it `made`. Returns
+    /// Applies the effect of any call to the addresses of the lifetime, or of the lifetime that it `made`. Returns
     /// the mapping made by a call of `mmap`, if its file is `of_device`.
     pub fn follow(&mut self, life: usize, record: &CallRecord, of_device: bool, made: Option<usize>) -> Option<u32> {
         let known = signature(record.call.name()).map(|known| known.effect);

@@ -378,7 +378,7 @@ struct Checked {
 
 /// Latest instant of a trace: a year.
 pub const INSTANT_MAX: Nanos = Nanos::from_nanos(366 * 86_400 * 1_000_000_000);
-/// CPU time is that of the recording host. A guest's time may pass slower by up to this factor (`--cpu-speed`).
+/// CPU time was measured on the recording host. A guest's time may pass slower by up to this factor (`--cpu-speed`).
 const CPU_PER_TIME_MAX: u64 = 1_000;
 /// CPU time that a task may have besides: before the first instant, and errors of measurement.
 const CPU_TOLERANCE: Nanos = Nanos::from_nanos(1_000_000_000);

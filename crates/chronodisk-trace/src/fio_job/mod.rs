@@ -1,4 +1,4 @@
-//! fio's jobs, as far as a device model can follow them: those of job files, and the options repeated in fio's results.
+//! fio's jobs, as far as a device model can follow them: jobs of job files, and options repeated in fio's results.
 //!
 //! [`FioJob::parse`] is pure: a text gives jobs, or an error with line, key, text found and text expected.
 //! [`FioJob::of_options`] reads the same options one by one. A [`FioThread`] makes the requests of one of a job's
@@ -14,7 +14,7 @@
 //! - Files lie side by side on the device, unless all jobs use the same.
 //!
 //! Not modelled, and refused: the page cache (`direct=1` is needed), file systems, verification, zones, and further
-//! options that the table refuses. Addresses are drawn from streams of Chronodisk, so they are not those of fio with
+//! options that the table refuses. Addresses are drawn from streams of Chronodisk, so they differ from fio's with
 //! the same seed. Zipf's law is exact, while fio's generator is an approximation: at theta 1.2 on 256 blocks fio
 //! chooses one of them for 53 % of the requests, the law for 25 %. Random blocks of several sizes may repeat, while fio
 //! shortens requests that would repeat a block.

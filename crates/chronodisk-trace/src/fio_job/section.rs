@@ -41,12 +41,12 @@ const SETTINGS_MAX: usize = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 /// Most included files.
 const FILES_MAX: usize = 1_000;
-/// Most lines, including those of included files.
+/// Most lines, with all included files.
 const LINES_MAX: usize = 1 << 20;
 /// Most bytes of a line after its variables are replaced.
 const LINE_BYTES_MAX: usize = 1 << 16;
 
-/// The non-empty lines of a job file, with those of included files.
+/// The non-empty lines of a job file and of its included files.
 pub(super) fn lines(text: &str, surroundings: &dyn Surroundings) -> Result<Vec<Line>, FioJobError> {
     let mut reading = Reading { surroundings, lines: Vec::new(), files: 0 };
     reading.add(text, None, 0)?;

@@ -174,7 +174,7 @@ struct GuestWork {
     kind: &'static str,
     count: u64,
     cpu_s: f64,
-    /// Charge for the work: that of as many mean pieces.
+    /// Charge for `count` pieces of work with their mean CPU time.
     counted_s: f64,
 }
 

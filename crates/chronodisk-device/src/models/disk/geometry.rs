@@ -143,7 +143,7 @@ impl Geometry {
         BlockPosition { track, angle, blocks_per_track: zone.blocks_per_track, track_first, track_end, remapped }
     }
 
-    /// Whether a block is never on a cylinder before that of a lower block: no defect is remapped.
+    /// Whether cylinders never fall as block numbers rise. Only remapped defects break this order.
     pub(crate) fn ascends(&self) -> bool {
         self.ascends
     }

@@ -64,7 +64,8 @@ struct Parameters {
     buffer_bytes: Option<u64>,
 }
 
-/// Parses kind `memory`. The keys are those of [`Parameters`] and [`Direction`], prefixed by the direction.
+/// Parses kind `memory`. The keys are the fields of [`Parameters`], and the fields of [`Direction`] with the direction
+/// as prefix.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
     let Bytes(interleave_bytes) = fields.positive("interleave")?;
     if !interleave_bytes.is_multiple_of(SECTOR_BYTES) {

@@ -25,5 +25,5 @@ pub(crate) enum Event {
     BusFree { channel: u32 },
 }
 
-/// Future events; those of one instant are in the order of scheduling.
+/// Future events. Events at the same instant keep the order of their scheduling.
 pub(crate) type Events = EventQueue<Event>;

@@ -577,8 +577,8 @@ fn build_text_of(name: &str) -> String {
     Profile::find(name).expect("a built-in profile").text().to_owned()
 }
 
-/// Difference between the model's write amplification and that of an aged drive with MQSim's number of superblocks per
-/// die, and a sentence about it.
+/// Compares the model's write amplification with an aged drive of MQSim that has as many superblocks per die. Returns
+/// the difference, and a sentence about it.
 fn compare_write_amplification(spare: f64, request_bytes: u32, reads: u64, writes: u64) -> (f64, String) {
     let set_up = CollectingSetUp { superblocks: 512, spare, request_bytes };
     let (measured, predicted) = set_up.run(reads, writes * 100 / (100 - reads));

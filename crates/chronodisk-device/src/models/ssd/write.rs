@@ -189,7 +189,7 @@ impl Ssd {
     /// Whether something that waits for a program must not wait for a whole superpage.
     fn must_empty(&self) -> bool {
         match (self.flushes.first(), self.buffer.first_order()) {
-            // The entries of the last flush include those of earlier flushes.
+            // The entries of the last flush include the entries of earlier flushes.
             (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
             _ => false,
         }

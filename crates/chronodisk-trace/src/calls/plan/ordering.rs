@@ -9,7 +9,7 @@ use super::super::tables::{CLOSE_RANGE_UNSHARE, Kind};
 use super::{Awaited, Planner};
 
 impl Planner<'_> {
-    /// Orders a call among those of other tasks.
+    /// Orders a call among the calls of other tasks.
     pub(super) fn order(&mut self, index: usize, resolved: &Resolved, at: Point, waits: &mut Vec<Point>) {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];

@@ -76,7 +76,7 @@ use victims::Victims;
 use zones::Zones;
 pub(crate) use zones::{ZoneIndex, ZoneParameters};
 
-/// Number of an addressed unit: the host's from 0, then those of the mapping table, if it is in flash.
+/// Number of an addressed unit. The host's units begin at 0; units of a mapping table in flash follow.
 pub(crate) type Unit = u32;
 
 /// The writer: each stream has a superblock of its own open in each die.
@@ -320,8 +320,8 @@ impl Ftl {
         }
     }
 
-    /// The stream of the host's next unit on a die: that of a partly filled superpage, otherwise the SLC pool,
-    /// otherwise the ordinary superblocks. `None` if there is no room.
+    /// The stream of the host's next unit on a die. A partly filled superpage comes first, then the SLC pool, then
+    /// the ordinary superblocks. `None` if there is no room.
     #[inline]
     pub(crate) fn host_stream(&self, die: DieIndex) -> Option<Stream> {
         let cached =
