@@ -44,11 +44,13 @@ pub(crate) enum Kind {
     Taken = 21,
     /// From the guest: output of the command to its terminal.
     Terminal = 22,
+    /// From the guest: its line carries bytes as they are from now on; the first frame.
+    Ready = 23,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 14] = [
+        const ALL: [Kind; 15] = [
             Kind::Hello,
             Kind::Stdin,
             Kind::StdinEnd,
@@ -63,6 +65,7 @@ impl Kind {
             Kind::Ending,
             Kind::Taken,
             Kind::Terminal,
+            Kind::Ready,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -191,6 +191,9 @@ struct Edge {
 #[derive(Default)]
 struct Relay {
     decoder: Decoder,
+    /// Whether the guest's first process has set its line. Before, the line's terminal would echo the bytes and take
+    /// some for control characters.
+    guest_is_ready: bool,
     to_guest: Vec<u8>,
     /// Bytes sent to the guest and not yet read there.
     unread_bytes: usize,
@@ -247,7 +250,7 @@ impl Run<'_> {
             spec.own_modules = modules.with_needs(&options.modules).iter().map(path_bytes).collect();
         }
         let json = serde_json::to_vec(&spec).expect("plain data");
-        frames::encode(Kind::Hello, &json, &mut self.relay.to_guest);
+        self.tell_guest(Kind::Hello, &json);
         Ok(())
     }
 
@@ -429,6 +432,7 @@ impl Run<'_> {
                 let credit: [u8; 4] = payload.try_into().unwrap_or_default();
                 self.relay.credit_bytes += u32::from_le_bytes(credit) as usize;
             }
+            Kind::Ready => self.relay.guest_is_ready = true,
             Kind::Taken => {
                 let taken: [u8; 4] = payload.try_into().unwrap_or_default();
                 let taken = u32::from_le_bytes(taken) as usize;
@@ -716,6 +720,9 @@ impl Run<'_> {
 impl Relay {
     /// Number of bytes that the guest's line accepts now.
     fn may_send(&self) -> usize {
+        if !self.guest_is_ready {
+            return 0;
+        }
         self.to_guest.len().min(frames::LINE_WINDOW_BYTES.saturating_sub(self.unread_bytes))
     }
 }
@@ -728,3 +735,18 @@ struct Ready {
 
 /// Longest time for a guest to end after it closed the connection to its backend.
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_sent_before_the_guest_has_set_its_line() {
+        let mut relay = Relay { to_guest: vec![0; 5000], ..Relay::default() };
+        assert_eq!(relay.may_send(), 0, "the line would echo it");
+        relay.guest_is_ready = true;
+        assert_eq!(relay.may_send(), frames::LINE_WINDOW_BYTES);
+        relay.unread_bytes = frames::LINE_WINDOW_BYTES - 7;
+        assert_eq!(relay.may_send(), 7);
+    }
+}

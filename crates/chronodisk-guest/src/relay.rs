@@ -35,14 +35,16 @@ pub(crate) struct Serial {
 }
 
 impl Serial {
-    /// Opens the line and makes it carry bytes as they are.
+    /// Opens the line, makes it carry bytes as they are, and tells the launcher so.
     pub fn open(path: &str) -> io::Result<Self> {
         let line = OpenOptions::new().read(true).write(true).open(path)?;
         let mut attributes = tcgetattr(&line)?;
         attributes.make_raw();
         tcsetattr(&line, OptionalActions::Now, &attributes)?;
         rustix::io::ioctl_fionbio(&line, true)?;
-        Ok(Serial { line, decoder: Decoder::default(), unsent: Vec::new() })
+        let mut serial = Serial { line, decoder: Decoder::default(), unsent: Vec::new() };
+        serial.send(Kind::Ready, &[]);
+        Ok(serial)
     }
 
     /// Waits for the launcher's instructions.
