@@ -41,15 +41,19 @@ const SCORES: [Score; 7] = [
     score("ibm18es", 5.261, 5.236, 0.1361, 0.912),
 ];
 
-/// The most that each drive's built-in profile may be off its measured trace, in milliseconds. A profile whose own bus
-/// is another one has a second form with the bus of the computer that recorded the trace.
-const BUILT_IN: [(&str, &str, f64); SCORES.len()] = [
+/// The most that each drive's built-in profile may be off its measured trace, in milliseconds, on the bus of the
+/// computer that recorded the trace.
+const BUILT_IN: [(&str, &str, f64); 11] = [
+    ("cheetah9LP", "cheetah-9lp", 0.108),
     ("cheetah9LP", "cheetah-9lp-traced", 0.108),
+    ("atlas10k", "atlas-10k", 0.097),
     ("atlas10k", "atlas-10k-traced", 0.159),
     ("hp_c2247a", "hp-c2247a", 0.094),
     ("hp_c2490a", "hp-c2490a", 0.255),
     ("dec_rz26", "dec-rz26", 0.343),
+    ("barracuda", "barracuda", 0.327),
     ("barracuda", "barracuda-traced", 0.349),
+    ("ibm18es", "ibm-18es", 0.133),
     ("ibm18es", "ibm-18es-traced", 0.136),
 ];
 /// The limits have three digits behind the point.

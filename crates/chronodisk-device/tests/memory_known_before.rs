@@ -62,7 +62,7 @@ fn measure(text: &str, capacity_bytes: Option<u64>) -> [u64; 3] {
     let in_use = || IN_USE_BYTES.with(Cell::get);
     let before = in_use();
     let profile = Profile::parse(text, "test").unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let options = BuildOptions { capacity_bytes, seed: 1 };
+    let options = BuildOptions { capacity_bytes, seed: 1, ..BuildOptions::default() };
     let said = profile.memory_bytes_max(&options).unwrap();
     let mut device = profile.build(&options).unwrap();
     let built = (in_use() - before) as u64;
@@ -176,7 +176,7 @@ fn a_large_drive_is_known_to_be_large_before_it_is_built() {
     let profile = Profile::parse(&flash.profile().0, "test").unwrap();
     let said = profile.memory_bytes_max(&BuildOptions::default()).unwrap();
     assert!((7 << 30..10 << 30).contains(&said), "{said}");
-    let small = BuildOptions { capacity_bytes: Some(1 << 30), seed: 0 };
+    let small = BuildOptions { capacity_bytes: Some(1 << 30), seed: 0, ..BuildOptions::default() };
     assert!(profile.memory_bytes_max(&small).unwrap() < said);
 }
 

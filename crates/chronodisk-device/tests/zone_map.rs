@@ -15,7 +15,7 @@ fn drive(seed: u64) -> Box<dyn DeviceModel> {
         .replace("open-zones = 14", "open-zones = 3")
         .replace("active-zones = 14", "active-zones = 5");
     let profile = Profile::parse(&text, "small-zones").unwrap();
-    profile.build(&BuildOptions { capacity_bytes: None, seed }).unwrap()
+    profile.build(&BuildOptions { capacity_bytes: None, seed, ..BuildOptions::default() }).unwrap()
 }
 
 fn random_request(id: u64, stream: &mut RandomStream, map: &ZoneMap) -> Request {

@@ -335,7 +335,11 @@ impl Problem {
             results.push(Ok(Simulated { figures, work: 0.0 }));
             match Profile::parse(&self.template.text(values), &self.profile_file) {
                 Ok(profile) => {
-                    let build = BuildOptions { capacity_bytes: self.capacity_bytes, seed: self.conditions.seed };
+                    let build = BuildOptions {
+                        capacity_bytes: self.capacity_bytes,
+                        seed: self.conditions.seed,
+                        ..BuildOptions::default()
+                    };
                     for number in 0..parts {
                         owners.push((owner, number));
                         let (profile, points) = (profile.clone(), part(number));

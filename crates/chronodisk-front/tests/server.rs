@@ -20,7 +20,7 @@ use chronodisk_store::{RamStore, Store, StoreError, forward_to_store};
 const CAPACITY_BYTES: u64 = 64 << 20;
 
 fn model(profile: &str) -> Box<dyn DeviceModel> {
-    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1 };
+    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1, ..BuildOptions::default() };
     Profile::find(profile).unwrap().build(&build).unwrap()
 }
 

@@ -24,7 +24,7 @@ fn slow_model() -> Box<dyn DeviceModel> {
     let text = "name = \"slow\"\nkind = \"constant\"\ndescription = \"slow\"\nsource = \"a definition\"\n\
                 validation = \"by-definition\"\ncapacity = \"1 GiB\"\ntime = \"300 ms\"\n";
     std::fs::write(&path, text).unwrap();
-    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1 };
+    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1, ..BuildOptions::default() };
     Profile::find(path.to_str().unwrap()).unwrap().build(&build).unwrap()
 }
 

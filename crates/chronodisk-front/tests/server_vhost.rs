@@ -25,7 +25,7 @@ const OUT: u32 = 1;
 const EVENT_IDX: u64 = 1 << 29;
 
 fn model() -> Box<dyn DeviceModel> {
-    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1 };
+    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1, ..BuildOptions::default() };
     Profile::find("constant-1ms").unwrap().build(&build).unwrap()
 }
 

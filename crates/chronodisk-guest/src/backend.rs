@@ -387,7 +387,8 @@ fn open_model(
     Ok(match &device.model {
         ModelChoice::Profile { text, label } => {
             let profile = Profile::parse(text, label)?;
-            let options = BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed };
+            let options =
+                BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed, ..BuildOptions::default() };
             let before_bytes = resident_bytes();
             let model = state_file::build(&profile, &options, device.state_file.as_deref())?.0;
             *model_bytes += resident_bytes().saturating_sub(before_bytes);

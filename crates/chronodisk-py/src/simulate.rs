@@ -224,7 +224,8 @@ fn port(py: Python<'_>, device: &Bound<'_, PyAny>, arguments: &DeviceArguments, 
     if let Some(limit) = &arguments.limit {
         profile = profile.within_limits(limit).map_err(refused)?;
     }
-    let options = BuildOptions { capacity_bytes: arguments.capacity_bytes, seed: arguments.seed };
+    let options =
+        BuildOptions { capacity_bytes: arguments.capacity_bytes, seed: arguments.seed, ..BuildOptions::default() };
     let (model, _) =
         state_file::build(&profile, &options, arguments.state.as_deref()).map_err(|error| errors::build(py, &error))?;
     Ok(speed.apply(model).into())

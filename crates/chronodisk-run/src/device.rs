@@ -46,12 +46,15 @@ enum Source {
 /// The device of a profile, with `capacity_bytes` instead of its own capacity. If that exceeds the profile's, several
 /// devices are concatenated.
 pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device, Failure> {
-    Device::new(reaching(find(name)?, capacity_bytes)?, BuildOptions { capacity_bytes, seed })
+    Device::new(
+        reaching(find(name)?, capacity_bytes)?,
+        BuildOptions { capacity_bytes, seed, ..BuildOptions::default() },
+    )
 }
 
 /// Like [`load`], but a capacity beyond the profile's is an error.
 pub fn load_one(name: &str, capacity_bytes: u64, seed: u64) -> Result<Device, Failure> {
-    Device::new(find(name)?, BuildOptions { capacity_bytes: Some(capacity_bytes), seed })
+    Device::new(find(name)?, BuildOptions { capacity_bytes: Some(capacity_bytes), seed, ..BuildOptions::default() })
 }
 
 /// The device, or several concatenated ones if the capacity exceeds the profile's.
@@ -74,7 +77,7 @@ pub fn load_behind_host_queue(
     seed: u64,
 ) -> Result<Device, Failure> {
     let profile = reaching(find(name)?, capacity_bytes)?.behind_host_queue(elevator).map_err(failure)?;
-    Device::new(profile, BuildOptions { capacity_bytes, seed })
+    Device::new(profile, BuildOptions { capacity_bytes, seed, ..BuildOptions::default() })
 }
 
 /// Like [`load`], but also accepts a program (`exec:COMMAND`), or a device at the emulator server.
@@ -85,7 +88,7 @@ pub fn load_anywhere(
     seed: u64,
 ) -> Result<Device, Failure> {
     let reset = Reset { seed, capacity_bytes: capacity_bytes.unwrap_or(0), ..Reset::default() };
-    let build = BuildOptions { capacity_bytes, seed };
+    let build = BuildOptions { capacity_bytes, seed, ..BuildOptions::default() };
     match (name.map(|name| (name, name.strip_prefix(PROGRAM_PREFIX))), &elsewhere.server) {
         (Some((_, Some(_))), Some(_)) => Err(Failure::usage(
             "--device exec:COMMAND can't be used with --server, which runs no programs for its guests",
@@ -141,7 +144,7 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
         .help("only a run of a zoned device in memory (--store ram) can be replayed"));
     }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
-    let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
+    let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed, ..BuildOptions::default() };
     let speed = used.speed.map(|factor| {
         Speed::from_factor(factor).ok_or_else(|| Failure::usage(format!("the run's device had the speed {factor}x")))
     });
@@ -258,6 +261,18 @@ impl Device {
     /// For a program, which only [`load_anywhere`] returns and only [`port`](Self::port) starts.
     pub fn model(&self) -> Result<Box<dyn DeviceModel>, Failure> {
         self.model_with_seed(self.build.seed)
+    }
+
+    /// The device on the bus of the computer with which it was traced, if its profile has that (`[host-bus]`).
+    #[must_use]
+    pub fn on_host_bus(self) -> Device {
+        Device { build: BuildOptions { host_bus: true, ..self.build }, ..self }
+    }
+
+    /// Whether the profile has the bus of the computer with which the drive was traced.
+    #[must_use]
+    pub fn has_host_bus(&self) -> bool {
+        matches!(&self.source, Source::Profile(profile) if profile.has_host_bus())
     }
 
     /// Like [`model`](Self::model), with another seed.

@@ -131,7 +131,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     let profile = device::find(&arguments.device)?;
     output::expect_place(&arguments.output)?;
-    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
+    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed, ..BuildOptions::default() };
     let asked = EndSignals::flag()?;
     let begun = Instant::now();
     let mut stages = Stages::default();

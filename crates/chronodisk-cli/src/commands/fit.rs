@@ -214,7 +214,7 @@ fn problem(arguments: &Arguments, name: &str, points: &[Point]) -> Result<Proble
 /// The used drive, if some points are simulated on one.
 fn in_use(arguments: &Arguments, profile: &Profile) -> Result<Option<InUse>, Failure> {
     let Some(path) = &arguments.state else { return Ok(None) };
-    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
+    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed, ..BuildOptions::default() };
     let state = state_file::load(profile, &build, path).map_err(device::build_failure)?;
     Ok(Some(InUse { state, points: arguments.state_for.clone() }))
 }

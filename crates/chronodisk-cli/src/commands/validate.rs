@@ -21,6 +21,9 @@ use crate::output;
 
 /// Compares a device model with the trace of a measured drive
 ///
+/// A drive whose profile has a table `[host-bus]` is compared on that bus: the bus of the computer that recorded the
+/// trace.
+///
 /// Each request is issued after the previous one completes plus the pause that the drive's trace recorded. The
 /// demerit is the root mean square of the horizontal distance between the two cumulative distributions of service
 /// times.
@@ -69,7 +72,10 @@ const MEASURED_FACTOR: u64 = 32;
 
 /// Replays, and writes the figures.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let device = device::load(&arguments.device, None, arguments.seed)?;
+    let device = device::load(&arguments.device, None, arguments.seed)?.on_host_bus();
+    if device.has_host_bus() {
+        output::note(format_args!("{} is compared on the bus of its profile's [host-bus]", device.name()));
+    }
     let file = arguments.trace.display().to_string();
     let opened = File::open(&arguments.trace).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
     let metered = MeteredRead::new(opened, MEASURED_FACTOR, arguments.memory.limit());

@@ -378,6 +378,12 @@ impl Profile {
         self.0.design.capacity_bytes()
     }
 
+    /// Whether it has the bus of the computer with which the drive was traced: see [`BuildOptions::host_bus`].
+    #[must_use]
+    pub fn has_host_bus(&self) -> bool {
+        self.0.design.has_host_bus()
+    }
+
     /// A new device at instant zero.
     ///
     /// # Errors

@@ -117,8 +117,10 @@ fn a_path_is_read() {
 #[test]
 fn capacities_are_checked_when_a_device_is_built() {
     let disk = Profile::find("first-disk").unwrap();
-    let build =
-        |bytes| disk.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 0 }).map(|d| d.info().capacity_sectors);
+    let build = |bytes| {
+        disk.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 0, ..BuildOptions::default() })
+            .map(|d| d.info().capacity_sectors)
+    };
     assert_eq!(build(1 << 30).unwrap(), 1 << 21);
     assert!(build(0).unwrap_err().message.contains("at least one block"));
     assert!(build(1_000).unwrap_err().message.contains("multiple of the logical block"));
@@ -138,8 +140,9 @@ fn what_one_device_can_not_have_a_row_of_them_has() {
     // The array would have 1,100 disks; rows of 62 make it 18 rows.
     assert_eq!(large.capacity_bytes(), 18 * 62 * 100_000_000_000);
     assert_eq!(Profile::parse(large.text(), "kept").unwrap().capacity_bytes(), large.capacity_bytes());
-    let build =
-        |profile: &Profile, bytes| profile.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 7 }).unwrap();
+    let build = |profile: &Profile, bytes| {
+        profile.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 7, ..BuildOptions::default() }).unwrap()
+    };
     let mut device = build(&large, 100 << 40);
     let sectors = device.info().capacity_sectors;
     assert_eq!(sectors, (100 << 40) / SECTOR_BYTES);
@@ -174,7 +177,7 @@ fn every_built_in_device_has_a_row() {
             continue;
         }
         let row = profile.reaching(twice).unwrap();
-        let options = BuildOptions { capacity_bytes: Some(twice), seed: 1 };
+        let options = BuildOptions { capacity_bytes: Some(twice), seed: 1, ..BuildOptions::default() };
         assert_eq!(row.build(&options).unwrap().info().capacity_sectors * SECTOR_BYTES, twice, "{}", known.name);
     }
 }
@@ -278,7 +281,8 @@ fn what_is_wrapped_too_often_is_refused() {
 
 /// Parameters of the translation layer of a profile's drive at a capacity.
 fn translation_of(profile: &Profile, capacity_bytes: Option<u64>) -> Arc<FtlParameters> {
-    let info = profile.0.design.info_with(&BuildOptions { capacity_bytes, seed: 0 }).unwrap();
+    let info =
+        profile.0.design.info_with(&BuildOptions { capacity_bytes, seed: 0, ..BuildOptions::default() }).unwrap();
     profile.0.design.flash_drive().unwrap().translation(&info)
 }
 
@@ -337,7 +341,7 @@ fn a_smaller_flash_drive_amplifies_writes_as_the_whole_one_does() {
     });
     let profile = Profile::parse(&text, "small").unwrap();
     let amplification = |capacity_bytes: u64| {
-        let options = BuildOptions { capacity_bytes: Some(capacity_bytes), seed: 3 };
+        let options = BuildOptions { capacity_bytes: Some(capacity_bytes), seed: 3, ..BuildOptions::default() };
         let aged = profile.age(&options, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
         aged.unwrap().expect("nobody ended it").1.write_amplification
     };

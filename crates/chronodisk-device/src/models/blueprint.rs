@@ -25,6 +25,9 @@ pub struct BuildOptions {
     pub capacity_bytes: Option<u64>,
     /// Seed of the model's random streams.
     pub seed: u64,
+    /// Whether the bus of the computer with which the drive was traced (`[host-bus]`) limits its interface. Without
+    /// effect on a device that is none such drive, and on members of others.
+    pub host_bus: bool,
 }
 
 /// Finds the members that a profile names.
@@ -108,9 +111,16 @@ impl Design {
         self.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
     }
 
+    /// Whether the profile has the bus of the computer with which the drive was traced.
+    pub(crate) fn has_host_bus(&self) -> bool {
+        self.blueprint.on_host_bus.is_some()
+    }
+
     /// A new device at instant zero.
     pub(crate) fn build(&self, options: &BuildOptions) -> Result<Box<dyn DeviceModel>, ProfileError> {
-        Ok((self.blueprint.make)(self.info_with(options)?, options.seed))
+        let on_host_bus = self.blueprint.on_host_bus.as_ref().filter(|_| options.host_bus);
+        let make = on_host_bus.unwrap_or(&self.blueprint.make);
+        Ok(make(self.info_with(options)?, options.seed))
     }
 
     /// Most memory that the device of [`build`](Self::build) takes, in bytes, without its profile's text.
@@ -166,6 +176,7 @@ impl Design {
 /// Result of reading a kind's parameters.
 pub(crate) struct Blueprint {
     make: Box<Make>,
+    on_host_bus: Option<Box<Make>>,
     memory: Box<Memory>,
     rotational: bool,
     discard: bool,
@@ -195,6 +206,7 @@ impl Blueprint {
     ) -> Self {
         Blueprint {
             make: Box::new(make),
+            on_host_bus: None,
             memory: Box::new(memory),
             rotational: false,
             discard: false,
@@ -248,6 +260,14 @@ impl Blueprint {
     /// The device takes discards.
     pub(crate) fn with_discard(self) -> Self {
         Blueprint { discard: true, ..self }
+    }
+
+    /// Sets how the device is made on the bus of the computer with which it was traced.
+    pub(crate) fn with_host_bus(
+        self,
+        make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static,
+    ) -> Self {
+        Blueprint { on_host_bus: Some(Box::new(make)), ..self }
     }
 
     /// The medium turns.

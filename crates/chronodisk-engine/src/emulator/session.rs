@@ -291,7 +291,7 @@ impl DeviceMaker for Devices {
     fn make(&self, reset: &Reset) -> Result<MadeDevice, String> {
         let profile = self.profile(reset)?;
         let capacity_bytes = (reset.capacity_bytes > 0).then_some(reset.capacity_bytes);
-        let build = BuildOptions { capacity_bytes, seed: reset.seed };
+        let build = BuildOptions { capacity_bytes, seed: reset.seed, ..BuildOptions::default() };
         let memory = self.memory_for(&profile, &build)?;
         let model = profile.build(&build).map_err(|error| error.to_string())?;
         if model.info().zones.is_some() {

@@ -86,7 +86,9 @@ mod tests {
     fn who_was_woken_to_take_over_and_ends_as_well_wakes_others() {
         let profile = Profile::find("constant-1ms").unwrap();
         let mut engine = Engine::new();
-        let device = engine.attach(profile.build(&BuildOptions { capacity_bytes: Some(1 << 20), seed: 1 }).unwrap());
+        let device = engine.attach(
+            profile.build(&BuildOptions { capacity_bytes: Some(1 << 20), seed: 1, ..BuildOptions::default() }).unwrap(),
+        );
         let mut clock = RealClock::new(engine);
         let transport = clock.add_transport("test", RealOptions::default());
         let mut request = Request::new(0, Op::Read, 0, 8);

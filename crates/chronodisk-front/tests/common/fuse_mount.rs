@@ -20,7 +20,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 pub const CAPACITY_BYTES: u64 = 16 << 20;
 
 pub fn model() -> Box<dyn DeviceModel> {
-    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1 };
+    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1, ..BuildOptions::default() };
     Profile::find("constant-1ms").unwrap().build(&build).unwrap()
 }
 

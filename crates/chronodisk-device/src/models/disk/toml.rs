@@ -28,8 +28,8 @@ use chronodisk_sim::SECTOR_BYTES;
 use super::parameters::*;
 use super::{Drive, model, streaming};
 use crate::fields::{Fields, ProfileError};
+use crate::footprint;
 use crate::models::blueprint::Blueprint;
-use crate::{DeviceModel, footprint};
 use read::Reader;
 pub use write::{ProfileHeading, write_profile};
 
@@ -597,15 +597,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     };
     let shared = Arc::clone(&drive);
     let blueprint = match streaming {
-        Some(controller) => {
-            let memory_bytes = streaming::memory_bytes_max(&controller);
-            let make = move |info, seed| -> Box<dyn DeviceModel> {
-                Box::new(streaming::StreamingDisk::new(info, Arc::clone(&drive), controller, seed))
-            };
-            Blueprint::new(move |_info| memory_bytes, make)
-                .with_volatile_cache(controller.write_cache)
-                .with_age_bound(super::mechanics::nanos(controller.age_bound))
-        }
+        Some(controller) => controller.of(&drive),
         None => {
             let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
             let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);

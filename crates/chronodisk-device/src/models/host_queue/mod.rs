@@ -88,7 +88,11 @@ pub(crate) fn in_front_of(member: &Arc<Design>, elevator: &str) -> Result<Bluepr
 fn blueprint(member: &Arc<Design>, parameters: Parameters) -> Blueprint {
     let (behind, measured, parameters) = (Arc::clone(member), Arc::clone(member), Arc::new(parameters));
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
-        let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed };
+        let options = BuildOptions {
+            capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES),
+            seed,
+            ..BuildOptions::default()
+        };
         // The largest multiple of the member's block within its capacity.
         let member = behind.build(&options).expect("the member takes every capacity up to its own");
         let (volatile_cache, discard_unit_sectors) = (member.info().volatile_cache, member.info().discard_unit_sectors);
@@ -96,7 +100,11 @@ fn blueprint(member: &Arc<Design>, parameters: Parameters) -> Blueprint {
         Box::new(Composite::new(info, Members::new(vec![member], None), HostQueue::new(Arc::clone(&parameters))))
     };
     let memory = move |info: &DeviceInfo| {
-        let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed: 0 };
+        let options = BuildOptions {
+            capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES),
+            seed: 0,
+            ..BuildOptions::default()
+        };
         measured.memory_bytes_max_with(&options).unwrap_or(u64::MAX).saturating_add(footprint::DEVICE_BYTES)
     };
     let capacity_bytes = member.capacity_bytes();

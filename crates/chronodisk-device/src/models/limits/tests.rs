@@ -120,7 +120,7 @@ fn delays_overlap_and_are_added_to_the_devices_time() {
 fn limits_are_part_of_the_text_and_a_capacity_and_a_row_keep_them() {
     let profile = limited("constant-1ms", "iops=100,read-delay=1ms");
     let again = Profile::parse(profile.text(), "again").unwrap();
-    let smaller = BuildOptions { capacity_bytes: Some(1 << 20), seed: 1 };
+    let smaller = BuildOptions { capacity_bytes: Some(1 << 20), seed: 1, ..BuildOptions::default() };
     for profile in [&profile, &again] {
         let device = &mut *profile.build(&smaller).unwrap();
         assert_eq!(device.info().capacity_sectors, 2_048);

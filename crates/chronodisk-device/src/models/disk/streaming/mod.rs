@@ -6,20 +6,22 @@
 //!
 //! Modelled:
 //! - *Commands* are decoded one after the other. The overhead depends on the operation, on whether the buffer has a
-//!   read's data, and on whether the command that completed last read or wrote. Up to `queue-depth` are in the drive;
-//!   others wait outside in order of arrival.
+//!   read's first block, and on whether the command that completed last read or wrote. Up to `queue-depth` are in the
+//!   drive; others wait outside in order of arrival.
 //! - *Interface*: one request's data cross at a time, at the rate of the interface or of `[host-bus]`, the bus of the
 //!   computer with which a drive was traced, if that is slower.
 //! - *Reads* come from the buffer if it has all their blocks. Others wait for the arm. Reads that continue each other
 //!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Data
-//!   cross as they pass, or from `read-water-mark` of the request on, or when all have passed (`store-and-forward`).
+//!   cross once the first block has passed, or `read-water-mark` of the request, or all (`store-and-forward`). With
+//!   `read-free-blocks` the blocks of the track that pass before the first wanted one are kept.
 //!   Then the arm reads on, until the segment holds `read-ahead` that nobody asked for, until the end of a track
 //!   (`read-ahead-to`), or until other work waits. A stream, whose reads begin where the ones before ended, is read on
 //!   for half of `read-ahead` before other work.
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
-//!   blocks that arrive in time are added. A full buffer makes writes wait for room. With `preseek` the arm leaves for
-//!   blocks that are still crossing, and writes them if each is in the buffer in time, else a turn later.
+//!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
+//!   the segments that it overlaps. With `preseek` the arm leaves for blocks that are still crossing, and writes them
+//!   if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes that
 //!   somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read on, or
 //!   when half of the buffer is full or three quarters of its ranges are in use; then both take turns. Of reads that
@@ -59,7 +61,7 @@ use super::parameters::InitialPhase;
 use crate::{DeviceInfo, DeviceModel, Probe};
 use dirty::Dirty;
 use medium::{Arm, Segment};
-pub(crate) use toml::{memory_bytes_max, parse, read_table};
+pub(crate) use toml::{parse, read_table};
 
 /// Parameters of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub(crate) struct StreamingParameters {
     pub(crate) extra_disconnect: Ticks,
     /// The arm leaves for a write when its data begin to cross, not when they are in the buffer.
     pub(crate) preseek: bool,
+    /// Blocks that pass before the first wanted one are kept.
+    pub(crate) read_free_blocks: bool,
     /// How far the arm reads on, besides `read_ahead_blocks`.
     pub(crate) read_ahead_to: ReadAheadTo,
     pub(crate) depth: u32,
@@ -178,6 +182,9 @@ struct Reading {
     command: Command,
     /// The first block that has not passed; those before it are on their way to the host.
     next: u64,
+    /// When the interface would have moved the blocks that have passed, if it moved nothing else. Before the first one,
+    /// when the command was decoded.
+    crossed: Ticks,
     /// The pass under way has passed its beginning, or comes to it next.
     attached: bool,
     /// Where `next` is, once the arm has asked for it: it asks again at each choice of a target.
@@ -335,11 +342,11 @@ impl StreamingDisk {
         self.decoding = Some((command, self.clock + overhead));
     }
 
-    /// Whether the buffer has all blocks of a read.
+    /// Whether the buffer has the first block of a read, on which its overhead depends.
     fn finds(&mut self, command: &Command) -> bool {
         self.update_segment();
-        let (first, end) = (command.first(), command.end());
-        self.segment_with(first, end).is_some() || self.dirty.covers(first, end)
+        let first = command.first();
+        self.segment_with(first, first + 1).is_some() || self.dirty.covers(first, first + 1)
     }
 
     fn segment_with(&self, first: u64, end: u64) -> Option<usize> {
@@ -355,6 +362,7 @@ impl StreamingDisk {
                     self.link_free = self.link_free.max(self.clock + self.parameters.extra_disconnect);
                 }
                 self.last_write_end = command.end();
+                self.forget_segments(command.first(), command.end());
                 self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
                 self.cross();
                 self.decide();
@@ -392,23 +400,21 @@ impl StreamingDisk {
         }
         if hit.is_some() || self.dirty.covers(first, end) {
             self.statistics.buffer_hits += 1;
-            self.deliver(command, 0, 0);
+            self.deliver(command, self.clock);
         } else {
-            self.reads.push(Reading { command, next: first, attached: false, spot: None });
+            self.reads.push(Reading { command, next: first, crossed: self.clock, attached: false, spot: None });
         }
         self.decide();
     }
 
-    /// A read's data are in the buffer: they cross the interface. As many ticks of the crossing may be over, as it
-    /// began while they came.
-    fn deliver(&mut self, command: Command, overlapped: Ticks, reselect: Ticks) {
+    /// A read's data are in the buffer: they cross the interface, which may have begun before now, while they came.
+    fn deliver(&mut self, command: Command, begin: Ticks) {
         let block = self.parameters.read_block;
         let time = u64::from(command.request.sectors) * block;
         // Data beyond a segment's size have crossed before.
         let held = u64::from(command.request.sectors).min(self.parameters.segment_blocks) * block;
         let most = if self.parameters.store_and_forward { time - held } else { time };
-        let ahead = overlapped.min(most);
-        let begin = self.link_free.max((self.clock + reselect).saturating_sub(ahead));
+        let begin = self.link_free.max(begin).max(self.clock.saturating_sub(most));
         let end = (begin + time).max(self.clock + block);
         self.link_free = end;
         self.complete(command.request.id, Some(false), end);
@@ -459,14 +465,19 @@ impl StreamingDisk {
         if done {
             self.writes.pop_front();
             self.statistics.writes += 1;
-            if self.parameters.write_cache && !command.request.fua {
-                self.complete(command.request.id, Some(true), self.clock);
-            } else {
+            if self.completes_on_medium(&command) {
                 self.uncommitted.push(command);
+            } else {
+                self.complete(command.request.id, Some(true), self.clock);
             }
         }
         self.cross();
         self.decide();
+    }
+
+    /// Whether a write completes when its blocks are on the medium, not in the buffer.
+    fn completes_on_medium(&self, write: &Command) -> bool {
+        !self.parameters.write_cache || write.request.fua
     }
 
     /// Blocks have come to the medium: completes the writes and the flushes that waited for them.
@@ -501,7 +512,10 @@ impl StreamingDisk {
 
     /// Whether somebody waits for blocks to come to the medium.
     fn somebody_waits_for_writes(&self) -> bool {
-        let blocked = self.crossing.is_none() && !self.writes.is_empty();
+        let blocked = self.writes.front().is_some_and(|front| match self.crossing {
+            None => true,
+            Some(_) => self.parameters.preseek && self.completes_on_medium(&front.command),
+        });
         blocked || !self.uncommitted.is_empty() || !self.flushes.is_empty()
     }
 }

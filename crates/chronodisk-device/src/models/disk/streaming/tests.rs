@@ -4,7 +4,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId};
 
 use crate::models::testing::{build, build_text, complete, counter, tangle};
 use crate::rates::{Load, Loop, Ops, Pattern, measure, measure_together};
-use crate::{DeviceModel, contract};
+use crate::{BuildOptions, DeviceModel, Profile, contract};
 
 /// 6,000 rpm, so that a turn takes 10 ms; 100 blocks a track, 512 tracks, skews that hide the switches.
 fn small(streaming: &str) -> String {
@@ -33,8 +33,9 @@ const VARIANTS: [&str; 7] = [
     "write-cache = true\nage-bound = \"0 ms\"\nlongest-pass = \"0 ms\"",
     "preseek = true\nextra-write-disconnect = \"0.3 ms\"\nread-hit-after-write = \"0.2 ms\"\n\
      read-miss-after-read = \"0.3 ms\"\nwrite-completion = \"0.1 ms\"\n\
-     host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\" }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
-    "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"",
+     host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\", connected = true }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
+    "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"\n\
+     read-free-blocks = true",
 ];
 
 #[test]
@@ -369,14 +370,15 @@ fn a_missed_reads_overhead_delays_the_arm() {
 
 #[test]
 fn the_slower_of_interface_and_host_bus_counts() {
-    let bus = "write-cache = true\nhost-bus = { read-block = \"0.2 ms\", write-block = \"0.3 ms\" }";
+    let bus = "write-cache = true\nhost-bus = { read-block = \"0.2 ms\", write-block = \"0.3 ms\", connected = true }";
     let taken = |bus, op| complete(device(bus, 0).as_mut(), Request::new(0, op, 100, 4));
     // The first block begins to pass after 1 ms; 0.1 ms each on the medium.
     assert_eq!(taken("write-cache = true", Op::Read), Nanos::from_micros(1_000 + 4 * 100 + 10));
-    assert_eq!(taken(bus, Op::Read), Nanos::from_micros(1_000 + 4 * 200));
+    // The first block crosses once it has passed.
+    assert_eq!(taken(bus, Op::Read), Nanos::from_micros(1_000 + 100 + 4 * 200));
     assert_eq!(taken("write-cache = true", Op::Write), Nanos::from_micros(4 * 10));
     assert_eq!(taken(bus, Op::Write), Nanos::from_micros(4 * 300));
-    let fast = "write-cache = true\nhost-bus = { read-block = \"0.001 ms\" }";
+    let fast = "write-cache = true\nhost-bus = { read-block = \"0.001 ms\", connected = true }";
     assert_eq!(taken(fast, Op::Write), taken("write-cache = true", Op::Write));
 }
 
@@ -384,11 +386,11 @@ fn the_slower_of_interface_and_host_bus_counts() {
 fn the_arm_leaves_for_a_write_as_its_data_begin_to_cross() {
     let taken = |text: &str| complete(device(text, 0).as_mut(), Request::new(0, Op::Write, 110, 50));
     // The arm is on track 1 after 0.8 ms, and the first block begins to pass after 2 ms; the data take 2.5 ms.
-    let bus = "host-bus = { write-block = \"0.05 ms\" }";
+    let bus = "host-bus = { write-block = \"0.05 ms\", connected = true }";
     assert_eq!(taken(bus), Nanos::from_millis(12 + 5));
     assert_eq!(taken(&format!("preseek = true\n{bus}")), Nanos::from_millis(2 + 5));
     // The last data come after 10 ms, and their block passes after 6.9 ms: a turn later.
-    let bus = "host-bus = { write-block = \"0.2 ms\" }";
+    let bus = "host-bus = { write-block = \"0.2 ms\", connected = true }";
     assert_eq!(taken(&format!("preseek = true\n{bus}")), Nanos::from_millis(12 + 5));
 }
 
@@ -406,13 +408,73 @@ fn a_write_that_does_not_continue_the_one_before_crosses_later() {
 #[test]
 fn a_read_crosses_from_its_water_mark_on() {
     let taken = |text: &str| {
-        let bus = "host-bus = { read-block = \"0.2 ms\" }";
+        let bus = "host-bus = { read-block = \"0.2 ms\", connected = true }";
         complete(device(&format!("{text}\n{bus}"), 0).as_mut(), Request::new(0, Op::Read, 100, 40))
     };
-    assert_eq!(taken(""), Nanos::from_millis(1 + 8));
+    assert_eq!(taken(""), Nanos::from_micros(1_000 + 100 + 8_000));
     assert_eq!(taken("read-water-mark = 0.5"), Nanos::from_millis(1 + 2 + 8));
     assert_eq!(taken("read-water-mark = 0.5\nreselect = \"0.1 ms\""), Nanos::from_micros(11_100));
     assert_eq!(taken("read-water-mark = 1"), taken("store-and-forward = true"));
+}
+
+#[test]
+fn the_host_bus_counts_only_where_it_is_asked_for() {
+    let bus = "host-bus = { read-block = \"0.2 ms\" }";
+    let taken = |profile: &Profile, host_bus| {
+        let options = BuildOptions { host_bus, ..BuildOptions::default() };
+        complete(profile.build(&options).unwrap().as_mut(), Request::new(0, Op::Read, 100, 4))
+    };
+    let [with, without] = [bus, ""].map(|text| Profile::parse(&small(text), "small").unwrap());
+    assert!(with.has_host_bus() && !without.has_host_bus());
+    assert_eq!(taken(&with, false), taken(&without, true));
+    assert_eq!(taken(&with, true) - taken(&with, false), Nanos::from_micros(4 * 200 + 100 - 410));
+}
+
+#[test]
+fn a_slow_bus_goes_on_while_the_arm_changes_tracks() {
+    let bus = "host-bus = { read-block = \"0.2 ms\", connected = true }";
+    // Block 90 begins to pass after 9 ms. The rest is on track 1 from 11 ms on, and passes while the bus is busy.
+    let taken = complete(device(bus, 0).as_mut(), Request::new(0, Op::Read, 90, 40));
+    assert_eq!(taken, Nanos::from_micros(9_000 + 100 + 40 * 200));
+    // The bus waits for the second track's first block.
+    let taken = complete(device(bus, 0).as_mut(), Request::new(0, Op::Read, 98, 10));
+    assert_eq!(taken, Nanos::from_micros(11_000 + 8 * 200));
+}
+
+#[test]
+fn a_write_makes_the_buffer_forget_what_it_overlaps() {
+    let hits = |write: Request| {
+        let mut device = device("write-cache = true", 0);
+        let mut completed = Vec::new();
+        complete(device.as_mut(), Request::new(0, Op::Read, 100, 1));
+        device.step(device.now() + Nanos::from_secs(1), &mut completed);
+        complete(device.as_mut(), write);
+        device.step(device.now() + Nanos::from_secs(1), &mut completed);
+        // Behind the write, before it, and itself.
+        [180, 110, 150].map(|block| {
+            let before = counter(device.as_ref(), "buffer-hits");
+            complete(device.as_mut(), Request::new(0, Op::Read, block, 1));
+            device.step(device.now() + Nanos::from_secs(1), &mut completed);
+            counter(device.as_ref(), "buffer-hits") > before
+        })
+    };
+    assert_eq!(hits(Request::new(0, Op::Write, 5_000, 8)), [true; 3]);
+    assert_eq!(hits(Request::new(0, Op::Write, 150, 8)), [false, false, true], "read on from block 110");
+}
+
+#[test]
+fn blocks_that_pass_before_the_wanted_one_are_kept() {
+    let hits = |text: &str| {
+        let mut device = device(text, 0);
+        complete(device.as_mut(), Request::new(0, Op::Read, 150, 1));
+        let before = counter(device.as_ref(), "buffer-hits");
+        // The arm is on track 1 after 0.8 ms; block 100 passes at 1 ms, and 150 at 6 ms.
+        complete(device.as_mut(), Request::new(0, Op::Read, 100, 50));
+        counter(device.as_ref(), "buffer-hits") - before
+    };
+    assert_eq!((hits(""), hits("read-free-blocks = true")), (0, 1));
+    let taken = |text: &str| complete(device(text, 0).as_mut(), Request::new(0, Op::Read, 150, 1));
+    assert_eq!(taken(""), taken("read-free-blocks = true"));
 }
 
 #[test]

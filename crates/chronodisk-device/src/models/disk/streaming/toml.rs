@@ -19,6 +19,7 @@
 //! extra-write-disconnect = "0 ms" # optional: a write that follows one and does not continue it crosses so much later
 //! preseek = false                 # optional: the arm leaves for a write as its data begin to cross, not behind them
 //! read-ahead-to = "read-ahead"    # optional: or "track-end", "track-end-or-next" if reading on ends there before
+//! read-free-blocks = false        # optional: blocks of the track that pass before the first wanted one are kept
 //! immediate-read = false          # optional: a read begins with whatever wanted block passes first
 //! immediate-write = false         # optional: so does a write
 //! age-bound = "500 ms"            # optional: older requests go before all others; the default
@@ -35,16 +36,17 @@
 //! read-completion = "0 ms"        # optional: from a read's last block to its completion
 //! write-completion = "0 ms"
 //!
-//! [host-bus]                      # optional: the bus of a computer, if it is slower than the interface
-//! read-block = "0.105 ms"         # of 512 bytes
+//! [host-bus]                      # optional: the bus of the computer with which the drive was traced
+//! read-block = "0.105 ms"         # of 512 bytes, if that is slower than the interface
 //! write-block = "0.105 ms"
+//! connected = false               # optional: requests cross it; in `chronodisk validate` they always do
 //! ```
 
 use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
-use super::super::drive::AfterTicks;
+use super::super::drive::{AfterTicks, Drive};
 use super::super::mechanics::{Ticks, duration, nanos, ticks};
 use super::super::parameters::{Picos, limits};
 use super::{ReadAheadTo, StreamingDisk, StreamingParameters};
@@ -55,8 +57,36 @@ use crate::quantity::{Bytes, Rate};
 
 const LARGEST_BUFFER_BYTES: u64 = 1 << 36;
 
+/// A drive's controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Controller {
+    pub(crate) parameters: StreamingParameters,
+    /// On the bus of the computer with which the drive was traced.
+    on_host_bus: Option<StreamingParameters>,
+}
+
+impl Controller {
+    /// The blueprint of a drive with this controller.
+    pub(crate) fn of(&self, drive: &Arc<Drive>) -> Blueprint {
+        let makes = |parameters: StreamingParameters| {
+            let drive = Arc::clone(drive);
+            move |info, seed| -> Box<dyn crate::DeviceModel> {
+                Box::new(StreamingDisk::new(info, Arc::clone(&drive), parameters, seed))
+            }
+        };
+        let memory_bytes = memory_bytes_max(&self.parameters);
+        let blueprint = Blueprint::new(move |_info| memory_bytes, makes(self.parameters))
+            .with_volatile_cache(self.parameters.write_cache)
+            .with_age_bound(nanos(self.parameters.age_bound));
+        match self.on_host_bus {
+            Some(parameters) => blueprint.with_host_bus(makes(parameters)),
+            None => blueprint,
+        }
+    }
+}
+
 /// The controller's keys.
-pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters, ProfileError> {
+pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<Controller, ProfileError> {
     let Rate(bytes_per_second) = fields.positive("interface-rate")?;
     let picos = u128::from(SECTOR_BYTES) * 1_000_000_000_000 / u128::from(bytes_per_second);
     let interface = duration(Picos(i64::try_from(picos).unwrap_or(i64::MAX).min(limits::TIME_PICOS)));
@@ -74,19 +104,20 @@ pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters,
         let message = "expected a share of the request, from 0 to 1, and none with `store-and-forward`";
         return Err(fields.error_at("read-water-mark", message));
     }
-    Ok(StreamingParameters {
+    let parameters = StreamingParameters {
         read_hit: after(fields, ["read-hit-after-read", "read-hit-after-write"], read_overhead)?,
         read_miss: after(fields, ["read-miss-after-read", "read-miss-after-write"], read_overhead)?,
         write: after(fields, ["write-after-read", "write-after-write"], write_overhead)?,
         read_completion: time_or(fields, "read-completion", Nanos::ZERO)?,
         write_completion: time_or(fields, "write-completion", Nanos::ZERO)?,
-        read_block: bus.read.max(interface),
-        write_block: bus.write.max(interface),
+        read_block: interface,
+        write_block: interface,
         store_and_forward,
         read_water_mark,
         reselect: time_or(fields, "reselect", Nanos::ZERO)?,
         extra_disconnect: time_or(fields, "extra-write-disconnect", Nanos::ZERO)?,
         preseek: fields.flag_or("preseek", false)?,
+        read_free_blocks: fields.flag_or("read-free-blocks", false)?,
         read_ahead_to: fields.choice_or("read-ahead-to", READ_AHEAD_TO, ReadAheadTo::ReadAhead)?,
         depth: fields.count("queue-depth", 1..=1_024)?,
         segments: fields.count("segments", 1..=limits::SEGMENTS)?,
@@ -99,6 +130,15 @@ pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<StreamingParameters,
         immediate_write: fields.flag_or("immediate-write", false)?,
         age_bound: time_or(fields, "age-bound", Nanos::from_millis(500))?,
         longest_pass: time_or(fields, "longest-pass", Nanos::from_millis(100))?,
+    };
+    Ok(match bus {
+        None => Controller { parameters, on_host_bus: None },
+        Some(HostBus { read_block, write_block, connected }) => {
+            let (read_block, write_block) = (read_block.max(interface), write_block.max(interface));
+            let on_host_bus = StreamingParameters { read_block, write_block, ..parameters };
+            let parameters = if connected { on_host_bus } else { parameters };
+            Controller { parameters, on_host_bus: Some(on_host_bus) }
+        }
     })
 }
 
@@ -108,15 +148,23 @@ const READ_AHEAD_TO: &[(&str, ReadAheadTo)] = &[
     ("track-end-or-next", ReadAheadTo::TrackEndOrNext),
 ];
 
-/// A block's time on the host's bus, if the profile has one.
-fn host_bus(fields: &mut Fields<'_>) -> Result<AfterTicks, ProfileError> {
-    let Some(mut bus) = fields.optional_table("host-bus")? else { return Ok(AfterTicks { read: 0, write: 0 }) };
-    let times = AfterTicks {
-        read: time_or(&mut bus, "read-block", Nanos::ZERO)?,
-        write: time_or(&mut bus, "write-block", Nanos::ZERO)?,
+/// The bus of a computer.
+struct HostBus {
+    read_block: Ticks,
+    write_block: Ticks,
+    /// Whether requests cross it.
+    connected: bool,
+}
+
+fn host_bus(fields: &mut Fields<'_>) -> Result<Option<HostBus>, ProfileError> {
+    let Some(mut bus) = fields.optional_table("host-bus")? else { return Ok(None) };
+    let host_bus = HostBus {
+        read_block: time_or(&mut bus, "read-block", Nanos::ZERO)?,
+        write_block: time_or(&mut bus, "write-block", Nanos::ZERO)?,
+        connected: bus.flag_or("connected", false)?,
     };
     bus.finish()?;
-    Ok(times)
+    Ok(Some(host_bus))
 }
 
 fn blocks(fields: &mut Fields<'_>, key: &'static str) -> Result<u64, ProfileError> {
@@ -143,7 +191,7 @@ fn time_or(fields: &mut Fields<'_>, key: &'static str, default: Nanos) -> Result
 }
 
 /// Most memory of a drive with this controller.
-pub(crate) fn memory_bytes_max(parameters: &StreamingParameters) -> u64 {
+fn memory_bytes_max(parameters: &StreamingParameters) -> u64 {
     let ranges = footprint::array_bytes::<super::dirty::Range>(u64::from(parameters.write_ranges) + 2);
     let segments = footprint::array_bytes::<super::Segment>(parameters.segments.into());
     let commands = footprint::array_bytes::<[super::Reading; 3]>(parameters.depth.into());
@@ -157,17 +205,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
         let message = format!("of the kind {}; expected a profile of kind disk", member.kind());
         return Err(fields.error_at("member", message));
     };
-    let parameters = read_table(fields)?;
+    let controller = read_table(fields)?;
     let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
-    let memory_bytes = memory_bytes_max(&parameters);
-    let shared = Arc::clone(&drive);
-    let make = move |info, seed| -> Box<dyn crate::DeviceModel> {
-        Box::new(StreamingDisk::new(info, Arc::clone(&drive), parameters, seed))
-    };
-    Ok(Blueprint::new(move |_info| memory_bytes, make)
-        .with_drive(shared)
-        .turning()
-        .with_volatile_cache(parameters.write_cache)
-        .with_age_bound(nanos(parameters.age_bound))
-        .sized(member.capacity_bytes().min(capacity_bytes)))
+    Ok(controller.of(&drive).with_drive(drive).turning().sized(member.capacity_bytes().min(capacity_bytes)))
 }
