@@ -557,9 +557,10 @@ impl StreamingDisk {
         // The longer settling of writes applies to seeks; the skew covers the change to the next track.
         let follows = write && self.arm.wrote && self.arm.finished.0 == next;
         let moved = mechanics.positioning(self.arm.track, place.track, write && !follows);
-        let on_track = start + moved;
-        let end = wanted.min(place.track_end);
         let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.in_place && self.arm.wrote == write;
+        let least = if write && !goes_on { self.parameters.least_write_seek } else { 0 };
+        let on_track = start + moved.max(least);
+        let end = wanted.min(place.track_end);
         let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
         // A run without a waiting request gives way to a request. An unordered run can't.
         let immediate =
@@ -623,9 +624,9 @@ impl StreamingDisk {
     /// request from 45 on (so does DiskSim 4.0 for all drives with it).
     fn collected(&self, sectors: u32) -> u64 {
         match self.parameters.extra_disconnect {
-            0 => 1,
-            _ if sectors < 45 => u64::from(sectors.min(10)),
-            _ => 15,
+            None => 1,
+            Some(_) if sectors < 45 => u64::from(sectors.min(10)),
+            Some(_) => 15,
         }
     }
 

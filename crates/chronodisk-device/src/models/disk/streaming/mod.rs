@@ -84,8 +84,12 @@ pub(crate) struct StreamingParameters {
     pub(crate) read_water_mark: u64,
     /// From then on until a read that waited for the medium has the interface.
     pub(crate) reselect: Ticks,
-    /// A write that follows another one and does not continue it has the interface so much later.
-    pub(crate) extra_disconnect: Ticks,
+    /// From a write's command until its data cross the interface; the arm may leave before, with `preseek`.
+    pub(crate) write_data_delay: Ticks,
+    /// What a write takes instead that follows another one and does not continue it.
+    pub(crate) extra_disconnect: Option<ExtraDisconnect>,
+    /// Least positioning time of a write that does not go on without a gap.
+    pub(crate) least_write_seek: Ticks,
     /// The arm leaves for a write when its data begin to cross, not when they are in the buffer.
     pub(crate) preseek: bool,
     /// Blocks that pass before the first wanted one are kept.
@@ -106,6 +110,17 @@ pub(crate) struct StreamingParameters {
     pub(crate) immediate_write: bool,
     pub(crate) age_bound: Ticks,
     pub(crate) longest_pass: Ticks,
+}
+
+/// The disconnection of a write before its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExtraDisconnect {
+    /// The command.
+    pub(crate) overhead: Ticks,
+    /// From then on until the data cross the interface.
+    pub(crate) data_delay: Ticks,
+    /// From the last block's arrival on the medium to the completion.
+    pub(crate) completion: Ticks,
 }
 
 /// Where reading on ends if the read-ahead does not end before.
@@ -165,6 +180,8 @@ struct Command {
     request: Request,
     /// When the host asked; the age of a request counts from there.
     arrived: Ticks,
+    /// Whether it is a write with the extra disconnection.
+    disconnects: bool,
 }
 
 impl Command {
@@ -331,6 +348,7 @@ impl StreamingDisk {
         }
         let Some(command) = self.outside.pop_front() else { return };
         self.in_drive += 1;
+        let extra = self.disconnects(&command);
         let overhead = match command.request.op {
             Op::Read if self.parameters.read_hit != self.parameters.read_miss && self.finds(&command) => {
                 self.parameters.read_hit
@@ -338,8 +356,15 @@ impl StreamingDisk {
             Op::Read => self.parameters.read_miss,
             _ => self.parameters.write,
         };
-        let overhead = overhead.after(self.last_was_write);
+        let overhead = extra.map_or(overhead.after(self.last_was_write), |extra| extra.overhead);
         self.decoding = Some((command, self.clock + overhead));
+    }
+
+    /// The extra disconnection of a write that follows another one and does not continue it.
+    fn disconnects(&self, command: &Command) -> Option<ExtraDisconnect> {
+        let extra = self.parameters.extra_disconnect?;
+        let is_write = matches!(command.request.op, Op::Write | Op::WriteZeroes);
+        (is_write && self.last_was_write && command.first() != self.last_write_end).then_some(extra)
     }
 
     /// Whether the buffer has the first block of a read, on which its overhead depends.
@@ -353,14 +378,14 @@ impl StreamingDisk {
         self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end)
     }
 
-    fn decoded(&mut self, command: Command) {
+    fn decoded(&mut self, mut command: Command) {
         match command.request.op {
             Op::Read => self.arrive_read(command),
             Op::Write | Op::WriteZeroes => {
-                let extra = self.parameters.extra_disconnect > 0 && self.last_was_write;
-                if extra && command.first() != self.last_write_end {
-                    self.link_free = self.link_free.max(self.clock + self.parameters.extra_disconnect);
-                }
+                let extra = self.disconnects(&command);
+                let delay = extra.map_or(self.parameters.write_data_delay, |extra| extra.data_delay);
+                command.disconnects = extra.is_some();
+                self.link_free = self.link_free.max(self.clock + delay);
                 self.last_write_end = command.end();
                 self.forget_segments(command.first(), command.end());
                 self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
@@ -368,7 +393,7 @@ impl StreamingDisk {
                 self.decide();
             }
             Op::Flush => {
-                let Command { request, arrived } = command;
+                let Command { request, arrived, .. } = command;
                 self.flushes.push_back(Flush { id: request.id, arrived, epoch: self.epoch });
                 self.epoch += 1;
                 self.check_flushes();
@@ -382,12 +407,13 @@ impl StreamingDisk {
     }
 
     fn complete(&mut self, id: RequestId, write: Option<bool>, at: Ticks) {
-        let completion = match write {
-            Some(false) => self.parameters.read_completion,
-            Some(true) => self.parameters.write_completion,
-            None => 0,
-        };
-        self.due.push(nanos(at + completion).max(self.now + SHORTEST), Due { id, write });
+        self.due.push(nanos(at).max(self.now + SHORTEST), Due { id, write });
+    }
+
+    fn complete_write(&mut self, command: &Command) {
+        let extra = self.parameters.extra_disconnect.filter(|_| command.disconnects);
+        let completion = extra.map_or(self.parameters.write_completion, |extra| extra.completion);
+        self.complete(command.request.id, Some(true), self.clock + completion);
     }
 
     fn arrive_read(&mut self, command: Command) {
@@ -417,7 +443,7 @@ impl StreamingDisk {
         let begin = self.link_free.max(begin).max(self.clock.saturating_sub(most));
         let end = (begin + time).max(self.clock + block);
         self.link_free = end;
-        self.complete(command.request.id, Some(false), end);
+        self.complete(command.request.id, Some(false), end + self.parameters.read_completion);
     }
 
     /// Begins to move the next blocks of the first write, if there is room for them.
@@ -468,7 +494,7 @@ impl StreamingDisk {
             if self.completes_on_medium(&command) {
                 self.uncommitted.push(command);
             } else {
-                self.complete(command.request.id, Some(true), self.clock);
+                self.complete_write(&command);
             }
         }
         self.cross();
@@ -488,7 +514,7 @@ impl StreamingDisk {
                 index += 1;
             } else {
                 self.uncommitted.remove(index);
-                self.complete(command.request.id, Some(true), self.clock);
+                self.complete_write(&command);
             }
         }
         self.check_flushes();
@@ -536,7 +562,7 @@ impl DeviceModel for StreamingDisk {
     fn submit(&mut self, request: Request) {
         self.clock = self.clock.max(ticks(self.now));
         self.outstanding += 1;
-        self.outside.push_back(Command { request, arrived: self.clock });
+        self.outside.push_back(Command { request, arrived: self.clock, disconnects: false });
         self.accept();
         self.run(self.now, false);
     }

@@ -31,7 +31,7 @@ const VARIANTS: [&str; 7] = [
     "write-cache = true\nimmediate-read = true\nimmediate-write = true\nwrite-ranges = 4",
     "store-and-forward = true\nage-bound = \"20 ms\"\nlongest-pass = \"5 ms\"",
     "write-cache = true\nage-bound = \"0 ms\"\nlongest-pass = \"0 ms\"",
-    "preseek = true\nextra-write-disconnect = \"0.3 ms\"\nread-hit-after-write = \"0.2 ms\"\n\
+    "preseek = true\nextra-write-disconnect = { overhead = \"0 ms\", data-delay = \"0.3 ms\" }\nread-hit-after-write = \"0.2 ms\"\n\
      read-miss-after-read = \"0.3 ms\"\nwrite-completion = \"0.1 ms\"\n\
      host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\", connected = true }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
     "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"\n\
@@ -396,13 +396,46 @@ fn the_arm_leaves_for_a_write_as_its_data_begin_to_cross() {
 
 #[test]
 fn a_write_that_does_not_continue_the_one_before_crosses_later() {
-    let mut device = device("write-cache = true\nextra-write-disconnect = \"0.3 ms\"", 0);
+    let mut device =
+        device("write-cache = true\nextra-write-disconnect = { overhead = \"0 ms\", data-delay = \"0.3 ms\" }", 0);
     let mut taken = |op, block| complete(device.as_mut(), Request::new(0, op, block, 1));
     assert_eq!(taken(Op::Write, 60), Nanos::from_micros(10));
     assert_eq!(taken(Op::Write, 61), Nanos::from_micros(10));
     assert_eq!(taken(Op::Write, 70), Nanos::from_micros(310));
     assert_eq!(taken(Op::Read, 70), Nanos::from_micros(10));
     assert_eq!(taken(Op::Write, 80), Nanos::from_micros(10));
+}
+
+#[test]
+fn a_write_with_the_extra_disconnection_has_overheads_of_its_own() {
+    let text = "preseek = true\nwrite-overhead = \"0.2 ms\"\nwrite-completion = \"0.1 ms\"\n\
+                extra-write-disconnect = { overhead = \"3 ms\", data-delay = \"1 ms\", completion = \"0.5 ms\" }";
+    let mut device = device(text, 0);
+    let mut taken = |op, block| {
+        let taken = complete(device.as_mut(), Request::new(0, op, block, 1));
+        let next_turn = Nanos::from_nanos(device.now().as_nanos().next_multiple_of(10_000_000));
+        device.step(next_turn, &mut Vec::new());
+        taken
+    };
+    // The block passes from 6 ms of a turn on, and takes 0.1 ms.
+    assert_eq!(taken(Op::Write, 60), Nanos::from_micros(6_000 + 100 + 100));
+    assert_eq!(taken(Op::Write, 61), Nanos::from_micros(6_100 + 100 + 100));
+    assert_eq!(taken(Op::Write, 60), Nanos::from_micros(6_000 + 100 + 500));
+    // The data are in the buffer 4.01 ms after the command: too late for the block that passes at 4 ms.
+    assert_eq!(taken(Op::Write, 40), Nanos::from_micros(14_000 + 100 + 500));
+    assert_eq!(taken(Op::Write, 41), Nanos::from_micros(4_100 + 100 + 100));
+}
+
+#[test]
+fn a_write_that_goes_on_without_a_gap_needs_no_seek() {
+    let text = "minimum-write-seek = \"2 ms\"";
+    let taken = |text: &str, block| complete(device(text, 0).as_mut(), Request::new(0, Op::Write, block, 60));
+    assert_eq!(taken("", 10), Nanos::from_micros(1_000 + 6_000));
+    assert_eq!(taken(text, 10), Nanos::from_micros(11_000 + 6_000));
+    assert_eq!(taken(text, 30), Nanos::from_micros(3_000 + 6_000));
+    // A run that fills the rest of a track, and the one on the next track, which the skew leaves 1 ms for.
+    let mut two = device("minimum-write-seek = \"0.9 ms\"", 0);
+    assert_eq!(complete(two.as_mut(), Request::new(0, Op::Write, 50, 60)), Nanos::from_micros(12_000));
 }
 
 #[test]

@@ -16,7 +16,8 @@
 //! store-and-forward = false       # optional: a read crosses the interface when all of it is in the buffer
 //! read-water-mark = 0             # optional: ... when this share of it is; 0, the default, as it comes
 //! reselect = "0 ms"               # optional: from then on until a read that waited has the interface
-//! extra-write-disconnect = "0 ms" # optional: a write that follows one and does not continue it crosses so much later
+//! write-data-delay = "0 ms"       # optional: from a write's command until its data cross
+//! minimum-write-seek = "0 ms"     # optional: least positioning of a write that does not go on without a gap
 //! preseek = false                 # optional: the arm leaves for a write as its data begin to cross, not behind them
 //! read-ahead-to = "read-ahead"    # optional: or "track-end", "track-end-or-next" if reading on ends there before
 //! read-free-blocks = false        # optional: blocks of the track that pass before the first wanted one are kept
@@ -36,6 +37,11 @@
 //! read-completion = "0 ms"        # optional: from a read's last block to its completion
 //! write-completion = "0 ms"
 //!
+//! [extra-write-disconnect]        # optional: a write that follows one and does not continue it disconnects first
+//! overhead = "0.892 ms"           # its command, instead of `write-after-write`
+//! data-delay = "0.378 ms"         # from then on until its data cross
+//! completion = "0.179 ms"         # instead of `write-completion`
+//!
 //! [host-bus]                      # optional: the bus of the computer with which the drive was traced
 //! read-block = "0.105 ms"         # of 512 bytes, if that is slower than the interface
 //! write-block = "0.105 ms"
@@ -49,7 +55,7 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use super::super::drive::{AfterTicks, Drive};
 use super::super::mechanics::{Ticks, duration, nanos, ticks};
 use super::super::parameters::{Picos, limits};
-use super::{ReadAheadTo, StreamingDisk, StreamingParameters};
+use super::{ExtraDisconnect, ReadAheadTo, StreamingDisk, StreamingParameters};
 use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::{Blueprint, FindMembers};
@@ -115,7 +121,9 @@ pub(crate) fn read_table(fields: &mut Fields<'_>) -> Result<Controller, ProfileE
         store_and_forward,
         read_water_mark,
         reselect: time_or(fields, "reselect", Nanos::ZERO)?,
-        extra_disconnect: time_or(fields, "extra-write-disconnect", Nanos::ZERO)?,
+        write_data_delay: time_or(fields, "write-data-delay", Nanos::ZERO)?,
+        extra_disconnect: extra_disconnect(fields)?,
+        least_write_seek: time_or(fields, "minimum-write-seek", Nanos::ZERO)?,
         preseek: fields.flag_or("preseek", false)?,
         read_free_blocks: fields.flag_or("read-free-blocks", false)?,
         read_ahead_to: fields.choice_or("read-ahead-to", READ_AHEAD_TO, ReadAheadTo::ReadAhead)?,
@@ -147,6 +155,17 @@ const READ_AHEAD_TO: &[(&str, ReadAheadTo)] = &[
     ("track-end", ReadAheadTo::TrackEnd),
     ("track-end-or-next", ReadAheadTo::TrackEndOrNext),
 ];
+
+fn extra_disconnect(fields: &mut Fields<'_>) -> Result<Option<ExtraDisconnect>, ProfileError> {
+    let Some(mut extra) = fields.optional_table("extra-write-disconnect")? else { return Ok(None) };
+    let disconnect = ExtraDisconnect {
+        overhead: time_or(&mut extra, "overhead", Nanos::ZERO)?,
+        data_delay: time_or(&mut extra, "data-delay", Nanos::ZERO)?,
+        completion: time_or(&mut extra, "completion", Nanos::ZERO)?,
+    };
+    extra.finish()?;
+    Ok(Some(disconnect))
+}
 
 /// The bus of a computer.
 struct HostBus {
