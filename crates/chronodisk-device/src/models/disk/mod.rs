@@ -1,6 +1,6 @@
 //! A disk drive in full: geometry, mechanics, controller, segmented buffer, queue.
 //!
-//! [`DiskParameters`] says what the drive is, as plain data; [`Drive`] is made of it once and shared; [`Disk`] is the
+//! [`DiskParameters`] describes the drive as plain data; [`Drive`] is made of it once and shared; [`Disk`] is the
 //! model. The behaviour is that of DiskSim 4.0 (Bucy, Schindler, Schlosser, Ganger, CMU-PDL-08-101), whose drives it
 //! matches request by request, and of the drives that it was fitted to.
 //!

@@ -1,4 +1,4 @@
-//! The parameters of a disk drive as plain data: what a profile or an importer fills in and the model is made from.
+//! The parameters of a disk drive as plain data: a profile or an importer fills them in, and the model is made of them.
 //!
 //! [`DiskParameters`] is the whole drive. The vocabulary is that of the drives' manuals and of the DiskSim 4.0
 //! Reference Manual (Bucy, Schindler, Schlosser, Ganger; CMU-PDL-08-101), whose parameter name is quoted where it

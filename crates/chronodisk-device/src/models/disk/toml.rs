@@ -9,7 +9,7 @@
 //! [controller.extra-write-disconnect]   # optional
 //! [cache]                         # the segmented buffer
 //! [queue]                         # optional: order of the requests in the drive
-//! [bus]                           # optional: what the bus adds
+//! [bus]                           # optional: times that the bus adds
 //! [nonvolatile]                   # optional: a write cache that survives loss of power
 //! [streaming]                     # instead of controller, cache, queue, bus and nonvolatile: see `streaming/toml.rs`
 //! ```

@@ -61,7 +61,7 @@ struct Run {
     write: bool,
     /// Whether blocks count as they pass, or only at the end since the last ones passed first.
     ordered: bool,
-    /// Blocks that pass last in a run that is not in order, the first of which is the run's first.
+    /// Blocks that pass last in a run that is not in order; they begin with the run's first block.
     last: u64,
 }
 
@@ -322,7 +322,7 @@ impl StreamingDisk {
         // Before a write is refused, or the arm would come back for a single range at a time.
         let many = self.dirty.ranges().len() * 4 > self.parameters.write_ranges as usize * 3;
         let full = many || self.dirty.blocks() * 2 > self.parameters.write_buffer_blocks;
-        !self.dirty.is_empty() && (full || self.somebody_waits_for_writes())
+        !self.dirty.is_empty() && (full || self.a_request_waits_for_writes())
     }
 
     /// Gives up reading on.
@@ -344,7 +344,7 @@ impl StreamingDisk {
     }
 
     /// Whether the oldest request has waited for longer than the bound.
-    fn somebody_is_aged(&self) -> bool {
+    fn a_request_is_aged(&self) -> bool {
         self.oldest().is_some_and(|(since, _)| self.clock.saturating_sub(since) > self.parameters.age_bound)
     }
 
@@ -353,7 +353,7 @@ impl StreamingDisk {
     fn streams_on(&self, reached: u64) -> bool {
         let Some(index) = self.arm.filling else { return false };
         let segment = &self.segments[index];
-        segment.sequential && reached < self.least_limit(segment) && !self.somebody_is_aged()
+        segment.sequential && reached < self.least_limit(segment) && !self.a_request_is_aged()
     }
 
     /// Where a stream is read ahead to while others wait.
@@ -436,7 +436,7 @@ impl StreamingDisk {
         upwards.find(|range| wanted(range)).or(first)
     }
 
-    /// What has the shortest positioning time of the reads, the dirty ranges, or both.
+    /// The target with the shortest positioning time among the reads, the dirty ranges, or both.
     fn nearest(&mut self, reads: bool, writes: bool) -> Option<Target> {
         if reads && !writes && self.reads.len() == 1 {
             return Some(Target::Read(0));

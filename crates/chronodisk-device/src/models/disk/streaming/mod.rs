@@ -14,7 +14,7 @@
 //!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Data
 //!   cross once the first block has passed, or `read-water-mark` of the request, or all (`store-and-forward`). With
 //!   `read-free-blocks` the blocks of the track that pass before the first wanted one are kept.
-//!   Then the arm reads on, until the segment holds `read-ahead` that nobody asked for, until the end of a track
+//!   Then the arm reads on, until the segment holds `read-ahead` beyond the requests, until the end of a track
 //!   (`read-ahead-to`), or until other work waits. A stream, whose reads begin where the ones before ended, is read on
 //!   for half of `read-ahead` before other work.
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
@@ -23,12 +23,11 @@
 //!   the segments that it overlaps. With `preseek` the arm leaves for blocks that are still crossing, and writes them
 //!   if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes that
-//!   somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read on, or
-//!   when half of the buffer is full or three quarters of its ranges are in use; then both take turns. Of reads that
-//!   continue each other the first one counts, or a pass would begin in the middle of a stream and leave the rest
-//!   behind.
+//!   a request waits for. Other ranges are written when no read waits and nothing is to be read on, or when half of the
+//!   buffer is full or three quarters of its ranges are in use; then both take turns. Of reads that continue each other
+//!   the first one counts, or a pass would begin in the middle of a stream and leave the rest behind.
 //! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
-//!   arrived after it, and writes what it waits for as if somebody waited for each range.
+//!   arrived after it, and writes all ranges that arrived before as if a request waited for each.
 //! - *Zero latency* (`immediate-read`, `immediate-write`): an access that comes to a track while wanted blocks pass
 //!   begins with them and takes a turn. The head is then where it began, and not behind the last block. Reading on is
 //!   always in order, as it must give way to a request.
@@ -86,7 +85,7 @@ pub(crate) struct StreamingParameters {
     pub(crate) reselect: Ticks,
     /// From a write's command until its data cross the interface; the arm may leave before, with `preseek`.
     pub(crate) write_data_delay: Ticks,
-    /// What a write takes instead that follows another one and does not continue it.
+    /// Times of a write that follows another one and does not continue it.
     pub(crate) extra_disconnect: Option<ExtraDisconnect>,
     /// Least positioning time of a write that does not go on without a gap.
     pub(crate) least_write_seek: Ticks,
@@ -536,8 +535,8 @@ impl StreamingDisk {
         self.flushes.front().map_or(u64::MAX, |flush| flush.epoch)
     }
 
-    /// Whether somebody waits for blocks to come to the medium.
-    fn somebody_waits_for_writes(&self) -> bool {
+    /// Whether a request waits for blocks to come to the medium.
+    fn a_request_waits_for_writes(&self) -> bool {
         let blocked = self.writes.front().is_some_and(|front| match self.crossing {
             None => true,
             Some(_) => self.parameters.preseek && self.completes_on_medium(&front.command),

@@ -21,7 +21,7 @@
 //! preseek = false                 # optional: the arm leaves for a write as its data begin to cross, not behind them
 //! read-ahead-to = "read-ahead"    # optional: or "track-end", "track-end-or-next" if reading on ends there before
 //! read-free-blocks = false        # optional: blocks of the track that pass before the first wanted one are kept
-//! immediate-read = false          # optional: a read begins with whatever wanted block passes first
+//! immediate-read = false          # optional: a read begins with the wanted block that passes first
 //! immediate-write = false         # optional: so does a write
 //! age-bound = "500 ms"            # optional: older requests go before all others; the default
 //! longest-pass = "100 ms"         # optional: a pass goes on so long while an older request waits; the default
