@@ -1,6 +1,6 @@
 //! The first block of an image: the image's kind, and the last committed record of each map.
 //!
-//! `docs/squashed-images.md` describes the format. Versions 1 and 2 have neither commits nor checksums of blocks; they
+//! `image-format.md` describes the format. Versions 1 and 2 have neither commits nor checksums of blocks; they
 //! are read, and `image upgrade` converts them to version 3.
 
 use chronodisk_store::image_files::IMAGE_DEVICES_MAX;

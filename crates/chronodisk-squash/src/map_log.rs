@@ -1,6 +1,6 @@
 //! The map of an image's blocks, as a file: append-only, checksummed, with generations.
 //!
-//! `docs/squashed-images.md` describes the format. An appended record is never changed. When the log has grown well
+//! `image-format.md` describes the format. An appended record is never changed. When the log has grown well
 //! beyond its content, a new one with the next generation replaces it in one step.
 
 use std::path::Path;

@@ -30,7 +30,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
 const CHECKSUM_AT: usize = UNIT_BYTES as usize - 8;
 
-/// A page that marks other pages; see the format in `docs/squashed-images.md`.
+/// A page that marks other pages; see the format in `docs/marker-pages.md`.
 #[derive(Clone, Debug)]
 pub struct Notice {
     page: Box<[u8]>,
