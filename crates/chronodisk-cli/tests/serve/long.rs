@@ -26,7 +26,7 @@ fn read_pages(client: &mut Client, pages: impl Iterator<Item = u64>) {
     }
 }
 
-/// A server's memory besides the budget, as in docs/serving-a-device.md.
+/// A server's memory besides the budget, as in docs/serving-clients.md.
 const BESIDE_THE_BUDGET_BYTES: u64 = 64 << 20;
 
 #[test]
