@@ -1,5 +1,6 @@
 //! The standing attacker: random configurations with clients that remember acknowledged data, images with missing
-//! parts, changed input files, and endings. `scripts/attack` runs it; `docs/durability.md` describes it.
+//! parts, changed input files, and endings. `scripts/attack` runs it.
+//! `experiments/store_faults/README.md` describes it.
 //!
 //! Each attack has a seed of its own, with which it can be repeated alone. `tests/durability` has the same harness.
 

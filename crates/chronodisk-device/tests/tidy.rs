@@ -199,7 +199,7 @@ fn dependencies_point_down_the_table_of_the_architecture() {
 #[test]
 fn tests_that_the_documents_name_are_there() {
     let root = crate_root("device").join("../..");
-    let document = fs::read_to_string(root.join("docs/durability.md")).unwrap();
+    let document = fs::read_to_string(root.join("experiments/store_faults/README.md")).unwrap();
     let (_, table) = document.split_once("## Defects that were found").expect("the heading of the table");
     // In "`a`, `b`", every second piece between back quotes is a name.
     let named: Vec<&str> = table.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() > 2).collect();
