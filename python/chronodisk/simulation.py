@@ -131,7 +131,7 @@ def simulate(
         device: a profile, its name or path, or a class of :class:`chronodisk.model.Model`.
         workload: one of :func:`workloads`; else ``trace`` or ``fio_job`` is needed.
         trace: a file, or an Arrow table.
-        fio_job: a job file of fio, whose keys docs/block-traces.md lists.
+        fio_job: a job file of fio, whose keys docs/fio-options.md lists.
         requests: number of generated requests.
         seed: of the workload and the device.
         depth: requests that are outstanding at any time in a closed loop.

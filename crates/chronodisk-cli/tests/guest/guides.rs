@@ -92,8 +92,8 @@ const FILES: &[(&str, &str)] = &[
 /// Runs that a page takes for granted.
 const BEFORE: &[(&str, &str)] = &[
     ("block-traces.md", "chronodisk run -d null --memory 128MiB -- sh -c 'echo 1 >/mnt/file; sync'"),
-    ("reading-a-result.md", "chronodisk run -d null --memory 128MiB --name before --tag nightly -- sync"),
-    ("reading-a-result.md", "chronodisk run -d null --memory 128MiB --name after --tag nightly -- sync"),
+    ("keeping-runs.md", "chronodisk run -d null --memory 128MiB --name before --tag nightly -- sync"),
+    ("keeping-runs.md", "chronodisk run -d null --memory 128MiB --name after --tag nightly -- sync"),
 ];
 
 /// Pages whose commands take so long together that only `make test-long` runs them: sweeps of five devices, and file
