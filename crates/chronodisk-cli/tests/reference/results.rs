@@ -10,7 +10,7 @@ numbers, `Vec` is a list, `BTreeMap` an object whose keys are names, and an `Opt
 a whole number of nanoseconds. A name ends in its unit. A schema's number changes when a reader of the old form would
 misread the new one; added fields do not change it.
 
-The columns of the request log are in [reading a result](reading-a-result.md). This page is generated; a test compares
+The columns of the request log are in [the log of requests](request-log.md). This page is generated; a test compares
 it with the sources.
 ";
 

@@ -1,4 +1,4 @@
-"""Writes pyarrow.parquet: a request log by another library than ours, from the columns that docs/reading-a-result.md has.
+"""Writes pyarrow.parquet: a request log by another library than ours, from the columns that docs/request-log.md has.
 
     target/experiments-python/bin/python crates/chronodisk-report/tests/logs/make-log.py
 """
