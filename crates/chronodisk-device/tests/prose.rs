@@ -53,6 +53,11 @@ const ALLOWED: [(&str, usize); 2] = [("chronodisk-device", 44), ("chronodisk-gue
 /// Most words of a sentence in `docs/` and in the `README.md`.
 const MOST_WORDS: usize = 30;
 
+/// Most words of a page, and of a page in the section `Concepts` of the table of contents. A longer page answers
+/// several questions.
+const MOST_WORDS_OF_A_PAGE: usize = 1_200;
+const MOST_WORDS_OF_A_CONCEPT: usize = 2_000;
+
 /// Pages of `docs/` with text from the sources, and the table of contents.
 const GENERATED: [&str; 7] = [
     "SUMMARY.md",
@@ -80,6 +85,31 @@ fn sentences_of_pages_are_short() {
         "sentences of more than {MOST_WORDS} words; write one fact a sentence:\n{}",
         complaints.join("\n")
     );
+}
+
+#[test]
+fn pages_answer_one_question() {
+    let summary = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SUMMARY.md")).unwrap();
+    let (_, concepts) = summary.split_once("# Concepts\n").expect("the section of concepts");
+    let concepts = concepts.split("\n# ").next().unwrap();
+    let mut checked_concepts = 0;
+    let mut complaints = Vec::new();
+    for page in pages().iter().filter(|page| !page.ends_with("README.md")) {
+        let name = page.file_name().unwrap().to_string_lossy();
+        let is_concept = concepts.contains(&format!("]({name})"));
+        checked_concepts += usize::from(is_concept);
+        let most = if is_concept { MOST_WORDS_OF_A_CONCEPT } else { MOST_WORDS_OF_A_PAGE };
+        let text = fs::read_to_string(page).unwrap();
+        let words = text.split_whitespace().count();
+        if words > most {
+            complaints.push(format!("{name} has {words} words; expected at most {most}"));
+        }
+        if is_concept && !text.contains("```text\n") {
+            complaints.push(format!("{name} has no drawing (a block of `text`)"));
+        }
+    }
+    assert!(checked_concepts > 2, "{checked_concepts} pages of concepts");
+    assert!(complaints.is_empty(), "divide the pages by question:\n{}", complaints.join("\n"));
 }
 
 #[test]

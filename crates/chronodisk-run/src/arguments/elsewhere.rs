@@ -92,9 +92,7 @@ pub fn model_lost(fault: ModelFault) -> Failure {
     match fault.kind {
         FaultKind::Unreachable => failure.help("`chronodisk emulator-server --listen HOST:PORT` starts one"),
         FaultKind::Version => failure.help("run the same version of chronodisk on both machines"),
-        FaultKind::Nonsense => {
-            failure.help("docs/models-in-any-language.md describes the protocol of external models")
-        }
+        FaultKind::Nonsense => failure.help("docs/models-in-any-language.md describes the protocol of external models"),
         _ => failure,
     }
 }
