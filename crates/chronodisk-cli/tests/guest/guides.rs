@@ -44,6 +44,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("trace import --strace", "needs strace; tests/record.rs"),
     ("trace snapshot /dev/", "needs a disk; tests/guest/call_traces.rs"),
     ("project.snapshot", "needs the snapshot of the command before"),
+    ("trace replay make.calls", "needs the trace of the command before"),
     ("users.calls", "needs the trace of 20 users; tests/guest/call_traces.rs"),
     ("make -C /mnt/project", "needs a project on the device"),
     ("--store disk.img", "copies all of /usr/include; tests/guest/stores.rs"),
