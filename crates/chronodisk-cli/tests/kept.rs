@@ -222,6 +222,10 @@ fn the_doctor_says_what_is_missing_and_what_to_type() {
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("MISSING  guest kernel") && text.contains("apt-get install user-mode-linux"), "{text}");
     assert!(text.contains("does not work here yet"), "{text}");
+    for name in ["exact", "zones"] {
+        assert!(text.contains(&format!("{name} kernel")), "{text}");
+        assert!(text.contains(&format!("chronodisk kernel build {name};")), "{text}");
+    }
     let output = state.output(&["doctor", "--json", "--no-guest"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["schema"], "chronodisk.doctor/1");

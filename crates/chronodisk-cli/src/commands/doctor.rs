@@ -76,7 +76,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     if !arguments.no_guest {
         checks.push(if ready { guest() } else { no_guest() });
     }
-    checks.extend([exact(), calibrated(), priority()]);
+    checks.extend(KernelVariant::ALL.map(built));
+    checks.extend([calibrated(), priority()]);
     let privileges = Privileges::read();
     checks.extend([
         device_file("/dev/fuse", "fuse"),
@@ -281,12 +282,18 @@ fn no_guest() -> Check {
     fine("guest", RUN, "not tried").lacks(State::Missing, "follow the lines above")
 }
 
-fn exact() -> Check {
-    const FOR: &str = "run --clock exact, whose runs repeat to the nanosecond";
-    match built_kernel::find(KernelVariant::Exact) {
-        Ok(kernel) => fine("exact kernel", FOR, kernel.executable.display().to_string()),
-        Err(lacks) => fine("exact kernel", FOR, lacks.what)
-            .lacks(State::Optional, "chronodisk kernel build; or chronodisk kernel install FILE, a package of it"),
+/// A kernel that `kernel build` makes.
+fn built(variant: KernelVariant) -> Check {
+    let (name, needed_for) = match variant {
+        KernelVariant::Exact => ("exact kernel", "run --clock exact, whose runs repeat to the nanosecond"),
+        KernelVariant::Zones => ("zones kernel", "run on devices with zones"),
+    };
+    match built_kernel::find(variant) {
+        Ok(kernel) => fine(name, needed_for, kernel.executable.display().to_string()),
+        Err(lacks) => fine(name, needed_for, lacks.what).lacks(
+            State::Optional,
+            format!("chronodisk kernel build {}; or chronodisk kernel install FILE, a package of it", variant.name()),
+        ),
     }
 }
 
