@@ -46,6 +46,48 @@ fn it_keeps_the_contract() {
     for name in ["cheetah-9lp", "cheetah-x15-zero-latency", "nearline-20tb"] {
         contract::check(name, contract::cases(16), &|seed| build(name, seed));
     }
+    for name in TRACED {
+        contract::check(name, contract::cases(16), &|seed| on_host_bus(name, seed));
+    }
+}
+
+/// Drives with the bus of the computer that recorded their traces.
+const TRACED: [&str; 4] = ["cheetah-9lp", "atlas-10k", "barracuda", "ibm-18es"];
+
+fn on_host_bus(name: &str, seed: u64) -> Box<dyn DeviceModel> {
+    let options = BuildOptions { seed, host_bus: true, ..BuildOptions::default() };
+    Profile::find(name).unwrap().build(&options).unwrap()
+}
+
+/// One client and eight, with neighbours, overlaps and long requests among them.
+#[test]
+fn no_read_is_faster_than_the_host_bus() {
+    // Of a sector, in the profile with the fastest bus.
+    let least = Nanos::from_micros(99);
+    for (name, depth) in TRACED.into_iter().flat_map(|name| [(name, 1), (name, 8)]) {
+        let mut device = on_host_bus(name, 1);
+        let mut stream = RandomStream::new(depth, "streaming", "host-bus");
+        let (mut completed, mut begun, mut last) = (Vec::new(), std::collections::HashMap::new(), 0);
+        for id in 0..2_000 {
+            while u64::from(device.outstanding()) >= depth {
+                let event = device.next_event().unwrap();
+                device.step(event, &mut completed);
+                for completion in completed.drain(..) {
+                    let (at, op, sectors): (Nanos, Op, u32) = begun.remove(&completion.id).unwrap();
+                    let bus = Nanos::from_nanos(least.as_nanos() * u64::from(sectors));
+                    let taken = completion.at - at;
+                    assert!(op != Op::Read || taken >= bus, "{name}, {depth}: {sectors} sectors in {taken}");
+                }
+            }
+            let sectors = 1 + stream.below(if id % 10 == 0 { 600 } else { 32 }) as u32;
+            let near = stream.below(3) > 0;
+            let lba = if near { last + stream.below(200) } else { stream.below(4_000_000) };
+            last = lba;
+            let op = if stream.below(3) == 0 { Op::Write } else { Op::Read };
+            begun.insert(RequestId(id), (device.now(), op, sectors));
+            device.submit(Request::new(id, op, lba, sectors));
+        }
+    }
 }
 
 #[test]
