@@ -384,7 +384,10 @@ impl StreamingDisk {
                 let extra = self.disconnects(&command);
                 let delay = extra.map_or(self.parameters.write_data_delay, |extra| extra.data_delay);
                 command.disconnects = extra.is_some();
-                self.link_free = self.link_free.max(self.clock + delay);
+                // Without a delay, data of a read that came before this instant have crossed while they came.
+                if delay > 0 {
+                    self.link_free = self.link_free.max(self.clock + delay);
+                }
                 self.last_write_end = command.end();
                 self.forget_segments(command.first(), command.end());
                 self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
