@@ -334,11 +334,11 @@ BROKEN = {
     "the same after an orderly end": ("lost", "orderly end"),
     "the same after a power cut, with `--durable`": ("lost", "power cut"),
     "the same after a full disk": ("lost on a full disk", ""),
-    "what was acknowledged did not fit at a flush or the end": ("acknowledged bytes do not fit on the disk", ""),
+    "acknowledged data did not fit at a flush or the end": ("acknowledged bytes do not fit on the disk", ""),
     "a read failed on a full disk, or after the end": ("a read fails on a full disk", ""),
     "a read returned other bytes": ("wrong bytes", ""),
     "a flush succeeded after a failed synchronisation": ("a failed synchronisation was forgotten", ""),
-    "what a failed or killed creation or change left could not be opened": ("opening failed", ""),
+    "a store could not be opened after a failed or killed creation or change": ("opening failed", ""),
     "a creation that failed left a file": ("a failed creation left a file", ""),
 }
 

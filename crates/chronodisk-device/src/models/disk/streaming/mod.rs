@@ -180,7 +180,7 @@ struct Command {
     /// When the host asked; the age of a request counts from there.
     arrived: Ticks,
     /// Whether it is a write with the extra disconnection.
-    disconnects: bool,
+    has_extra_disconnect: bool,
 }
 
 impl Command {
@@ -347,7 +347,7 @@ impl StreamingDisk {
         }
         let Some(command) = self.outside.pop_front() else { return };
         self.in_drive += 1;
-        let extra = self.disconnects(&command);
+        let extra = self.extra_disconnect(&command);
         let overhead = match command.request.op {
             Op::Read if self.parameters.read_hit != self.parameters.read_miss && self.finds(&command) => {
                 self.parameters.read_hit
@@ -360,7 +360,7 @@ impl StreamingDisk {
     }
 
     /// The extra disconnection of a write that follows another one and does not continue it.
-    fn disconnects(&self, command: &Command) -> Option<ExtraDisconnect> {
+    fn extra_disconnect(&self, command: &Command) -> Option<ExtraDisconnect> {
         let extra = self.parameters.extra_disconnect?;
         let is_write = matches!(command.request.op, Op::Write | Op::WriteZeroes);
         (is_write && self.last_was_write && command.first() != self.last_write_end).then_some(extra)
@@ -381,9 +381,9 @@ impl StreamingDisk {
         match command.request.op {
             Op::Read => self.arrive_read(command),
             Op::Write | Op::WriteZeroes => {
-                let extra = self.disconnects(&command);
+                let extra = self.extra_disconnect(&command);
                 let delay = extra.map_or(self.parameters.write_data_delay, |extra| extra.data_delay);
-                command.disconnects = extra.is_some();
+                command.has_extra_disconnect = extra.is_some();
                 // Without a delay, data of a read that came before this instant have crossed while they came.
                 if delay > 0 {
                     self.link_free = self.link_free.max(self.clock + delay);
@@ -413,7 +413,7 @@ impl StreamingDisk {
     }
 
     fn complete_write(&mut self, command: &Command) {
-        let extra = self.parameters.extra_disconnect.filter(|_| command.disconnects);
+        let extra = self.parameters.extra_disconnect.filter(|_| command.has_extra_disconnect);
         let completion = extra.map_or(self.parameters.write_completion, |extra| extra.completion);
         self.complete(command.request.id, Some(true), self.clock + completion);
     }
@@ -564,7 +564,7 @@ impl DeviceModel for StreamingDisk {
     fn submit(&mut self, request: Request) {
         self.clock = self.clock.max(ticks(self.now));
         self.outstanding += 1;
-        self.outside.push_back(Command { request, arrived: self.clock, disconnects: false });
+        self.outside.push_back(Command { request, arrived: self.clock, has_extra_disconnect: false });
         self.accept();
         self.run(self.now, false);
     }
