@@ -51,10 +51,9 @@ REPLAYS = 8
 VARIANTS = {
     "reads free blocks": ("read-free-blocks", "true"),
     "reads no free blocks": ("read-free-blocks", "false"),
-    "an idle hit starts no read-ahead": ("read-ahead-on-idle-hit", "false"),
-    "reads ahead to the end of the track": ("read-ahead", '"to-track-end"'),
-    "reads ahead to the end of the cylinder": ("read-ahead", '"to-cylinder-end"'),
-    "reads ahead until the segment is full": ("read-ahead", '"until-full"'),
+    "reads ahead to the end of the track": ("read-ahead-to", '"track-end"'),
+    "reads ahead to the end of the track or of the next one": ("read-ahead-to", '"track-end-or-next"'),
+    "reads ahead until the segment is full": ("read-ahead-to", '"read-ahead"'),
 }
 
 

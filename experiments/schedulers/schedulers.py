@@ -28,10 +28,11 @@ SCHEDULERS = {
 
 
 def scheduled(text: str, scheduler: str) -> str:
-    """Return the disk's profile with this scheduler, a queue as deep as the load and exact geometry."""
-    queue = f'[queue]\ndepth = {max(DEPTHS)}\n{SCHEDULERS[scheduler]}\nknowledge = "exact"\n'
-    without = re.sub(r"(?ms)^\[queue\]\n.*?(?=^\[|\Z)", "", text)
-    return f"{without}\n{queue}"
+    """Return the disk's profile with this scheduler, a queue as deep as the load and no bound on age."""
+    keys = ("queue-depth", "scheduler", "weight", "age-bound", "longest-pass")
+    without = re.sub(rf"(?m)^(?:{'|'.join(keys)}) = .*\n", "", text)
+    queue = f'queue-depth = {max(DEPTHS)}\n{SCHEDULERS[scheduler]}\nage-bound = "10 s"\nlongest-pass = "10 s"\n'
+    return without.replace("\n[controller]\n", f"\n[controller]\n{queue}")
 
 
 def measure(member: str, requests: int) -> dict[str, dict[str, list[float]]]:
@@ -81,7 +82,7 @@ def table(figures: dict[str, dict[str, list[float]]]) -> str:
 def main() -> None:
     """Run all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--member", default="cheetah-9lp-traced", help="profile of the disk, one with a table [queue]")
+    parser.add_argument("--member", default="cheetah-9lp", help="profile of the disk, one of kind disk")
     parser.add_argument("--requests", type=int, default=20_000, help="requests of each run")
     arguments = parser.parse_args()
     figures = measure(arguments.member, arguments.requests)

@@ -56,19 +56,21 @@ fn disk(scheduler: Scheduler) -> Box<dyn DeviceModel> {
             rotation: Rpm { numerator: 10_000, denominator: 1 },
             initial_phase: InitialPhase::Index,
         },
-        controller: ControllerParameters { overhead_scale: Millionths::ONE, ..ControllerParameters::default() },
-        cache: CacheParameters {
+        controller: ControllerParameters {
+            interface_rate: Some(102_400_000),
+            queue_depth: 16,
+            scheduler,
             segments: 8,
-            write_segments: 4,
             segment_blocks: 500,
-            read_ahead: ReadAhead::UntilFull,
-            fast_write: FastWrite::Always,
-            combine_writes: true,
-            read_hits_on_write_data: true,
-            ..CacheParameters::default()
+            read_ahead_blocks: 500,
+            write_buffer_blocks: 2_000,
+            write_ranges: 16,
+            write_cache: true,
+            age_bound: Picos::from_micros(500_000),
+            longest_pass: Picos::from_micros(100_000),
+            ..ControllerParameters::default()
         },
-        queue: QueueParameters { depth: 16, scheduler, knowledge: GeometryKnowledge::Exact, ..Default::default() },
-        bus: BusParameters { read_block: Picos::from_micros(5), write_block: Picos::from_micros(5) },
+        host_bus: None,
         nonvolatile: None,
     };
     let drive = Arc::new(Drive::new(&parameters).expect("the parameters are valid"));

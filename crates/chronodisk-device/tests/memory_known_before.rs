@@ -204,7 +204,7 @@ fn every_kind_at_its_largest() {
     let channels = format!("{}capacity = \"1 GiB\"\ntime = \"1 us\"\nchannels = 65536\n", head("constant"));
     let array = |level: &str| format!("{}level = \"{level}\"\nmember = \"first-disk\"\ncount = 64\n", head("array"));
     let eager = format!(
-        "{}member = \"cheetah-x15-traced\"\nlogical-block = \"512 B\"\ncapacity = \"64 MiB\"\n",
+        "{}member = \"cheetah-x15\"\nlogical-block = \"512 B\"\ncapacity = \"64 MiB\"\n",
         head("eager-writing")
     );
     for text in [memory, channels, array("linear"), array("raid1"), array("raid6"), eager] {

@@ -62,12 +62,10 @@ fn zero_latency_access_is_slower_on_no_disk() {
     let mut compared = 0;
     for builtin in Profile::builtin() {
         let profile = Profile::find(&builtin.name).unwrap();
-        let is_asked =
-            |line: &&str| !line.starts_with("immediate-read = true") && !line.starts_with("immediate-write = true");
+        let is_asked = |line: &&str| !line.starts_with("immediate-read = ") && !line.starts_with("immediate-write = ");
         let plain: String = profile.text().lines().filter(is_asked).map(|line| format!("{line}\n")).collect();
-        // The keys of the streaming controller; those of traced drives are measured.
-        let streams = matches!(profile.kind(), "disk" | "streaming-disk") && plain.contains("\nwrite-buffer = ");
-        let Some((before, after)) = plain.split_once("\nqueue-depth = ").filter(|_| streams) else { continue };
+        let is_disk = profile.kind() == "disk";
+        let Some((before, after)) = plain.split_once("\nqueue-depth = ").filter(|_| is_disk) else { continue };
         let keys = "immediate-read = true\nimmediate-write = true";
         let with = Profile::parse(&format!("{before}\n{keys}\nqueue-depth = {after}"), &builtin.name).unwrap();
         let without = Profile::parse(&plain, &builtin.name).unwrap();

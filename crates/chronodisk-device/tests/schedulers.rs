@@ -15,8 +15,8 @@ fn drive(scheduler: &str) -> String {
          track-skew = \"8 sectors\"\ncylinder-skew = \"18 sectors\"\n\
          [mechanics]\nrotation = \"5400 rpm\"\nhead-switch = \"0.9 ms\"\n\
          seek = {{ curve = \"lee\", single = \"2.5 ms\", average = \"10 ms\", full = \"22 ms\" }}\n\
-         [controller]\n[cache]\nsegments = 2\nsegment-size = \"64 KiB\"\n\
-         [queue]\ndepth = 128\nknowledge = \"exact\"\n{scheduler}\n"
+         [controller]\nsegments = 2\nsegment-size = \"64 KiB\"\nwrite-buffer = \"64 KiB\"\nqueue-depth = 128\n\
+         age-bound = \"10 s\"\nlongest-pass = \"10 s\"\n{scheduler}\n"
     )
 }
 

@@ -24,7 +24,7 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 const MOST: [u64; 2] = [6_000, 9_000];
 
 /// Profiles with bounds of their own, at most a tenth above the count (optimised) at the time of setting.
-const EXCEPTIONS: [(&str, [u64; 2]); 18] = [
+const EXCEPTIONS: [(&str, [u64; 2]); 16] = [
     // Several devices serve a request.
     ("raid5-eight-disks", [28_500, 33_000]),
     ("raid10-four-sleds", [26_500, 20_800]),
@@ -32,8 +32,6 @@ const EXCEPTIONS: [(&str, [u64; 2]); 18] = [
     ("cheetah-x15-eager", [29_000, 29_000]),
     // A write copies a block of flash pages.
     ("sd-card-class-10", [263_000, 263_000]),
-    // Each request looks at 200 segments.
-    ("hitachi-hds721010kla330-traced", [12_900, 12_900]),
     // 256 ranges in the write buffer.
     ("nearline-20tb", [7_300, 9_000]),
     ("nearline-20tb-smr", [7_500, 10_300]),
@@ -42,7 +40,6 @@ const EXCEPTIONS: [(&str, [u64; 2]); 18] = [
     ("barracuda", [6_600, 9_000]),
     ("cheetah-9lp", [6_600, 9_000]),
     ("ibm-18es", [6_600, 9_000]),
-    ("cheetah-x15-traced", [6_000, 10_600]),
     ("everspin-nvnitro", [7_200, 9_600]),
     ("mqsim-default", [8_000, 9_300]),
     ("simplessd-sample", [6_600, 9_000]),

@@ -227,7 +227,7 @@ impl Draft<'_> {
             text,
             "\n[mechanics]\nrotation = \"{turns} rpm\"\nhead-switch = \"{} ns\"\nwrite-settle = \"0.3 ms\"\n\
              initial-phase = \"random\"\n\n[mechanics.seek]\ncurve = \"lee\"\nsingle = \"{} ns\"\naverage = \"{} ns\"\n\
-             full = \"{} ns\"\n\n[streaming]\ninterface-rate = \"550 MB/s\"\nread-overhead = \"0.05 ms\"\n\
+             full = \"{} ns\"\n\n[controller]\ninterface-rate = \"550 MB/s\"\nread-overhead = \"0.05 ms\"\n\
              write-overhead = \"0.05 ms\"\nqueue-depth = 32\nsegments = {}\nsegment-size = \"1 MiB\"\n\
              read-ahead = \"512 KiB\"\nwrite-buffer = \"{}\"\nwrite-ranges = 256\nwrite-cache = true\n\
              immediate-read = true\nimmediate-write = true",

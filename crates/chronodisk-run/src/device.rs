@@ -113,6 +113,11 @@ pub fn find(name: &str) -> Result<Profile, Failure> {
     if name.starts_with(PROGRAM_PREFIX) {
         return Err(Failure::usage(format!("{name}: exec: models work with run and simulate only")));
     }
+    if let Some(present) = Profile::renamed(name) {
+        note(format_args!(
+            "warning: {name} is now called {present}; the bus that the drive was traced on is its table [host-bus]"
+        ));
+    }
     if !name.ends_with(".parv") && !name.ends_with(".diskspecs") {
         return Profile::find(name).map_err(failure);
     }

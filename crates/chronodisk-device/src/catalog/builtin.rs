@@ -47,26 +47,19 @@ const SOURCES: &[Source] = sources![
     "nvm/everspin-nvnitro.toml",
     "disk/first-disk.toml",
     "disk/cheetah-9lp.toml",
-    "disk/cheetah-9lp-traced.toml",
     "disk/atlas-10k.toml",
-    "disk/atlas-10k-traced.toml",
     "disk/barracuda.toml",
-    "disk/barracuda-traced.toml",
     "disk/ibm-18es.toml",
-    "disk/ibm-18es-traced.toml",
     "disk/hp-c2247a.toml",
     "disk/hp-c2249a.toml",
     "disk/hp-c2490a.toml",
     "disk/dec-rz26.toml",
     "disk/cheetah-x15.toml",
-    "disk/cheetah-x15-traced.toml",
     "disk/cheetah-x15-30k.toml",
     "disk/cheetah-x15-zero-latency.toml",
     "disk/cheetah-x15-30k-zero-latency.toml",
     "disk/hitachi-hds728080pla380.toml",
-    "disk/hitachi-hds728080pla380-traced.toml",
     "disk/hitachi-hds721010kla330.toml",
-    "disk/hitachi-hds721010kla330-traced.toml",
     "disk/nearline-20tb.toml",
     "disk/nearline-20tb-smr.toml",
     "disk/cheetah-x15-eager.toml",
@@ -132,8 +125,27 @@ pub(super) fn listing() -> &'static [BuiltinProfile] {
     })
 }
 
+/// Ending of the names that drives had in version 0.1 with the bus of the computer that traced them.
+const FORMER_ENDING: &str = "-traced";
+
+/// The present name of the built-in profile that was called `name` in version 0.1. Such names go with version 0.3.
+pub(super) fn renamed(name: &str) -> Option<&'static str> {
+    const FORMER: [&str; 7] = [
+        "atlas-10k",
+        "barracuda",
+        "cheetah-9lp",
+        "cheetah-x15",
+        "hitachi-hds721010kla330",
+        "hitachi-hds728080pla380",
+        "ibm-18es",
+    ];
+    let present = name.strip_suffix(FORMER_ENDING)?;
+    FORMER.into_iter().find(|&former| former == present)
+}
+
 /// The profile called `name`, be it a file of its own or a variant of the Wu-Tsai device.
 pub(super) fn find(name: &str) -> Option<Profile> {
+    let name = renamed(name).unwrap_or(name);
     let own = SOURCES.iter().position(|source| stem(source) == name).map(|index| profile(index).clone());
     own.or_else(|| wu_tsai_variant(name))
 }
@@ -147,6 +159,7 @@ pub(super) struct NamedText {
 
 /// The text of the profile called `name`.
 pub(super) fn source(name: &str) -> Option<NamedText> {
+    let name = renamed(name).unwrap_or(name);
     let file_name = format!("/{name}.toml");
     match SOURCES.iter().find(|source| source.path.ends_with(&file_name)) {
         Some(source) => Some(NamedText { label: label(source), text: source.text.to_owned() }),

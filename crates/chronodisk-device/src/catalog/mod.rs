@@ -124,6 +124,12 @@ impl Profile {
         builtin::find(name_or_path).ok_or_else(|| builtin::no_such(name_or_path))
     }
 
+    /// The present name of the built-in profile that was called `name` in version 0.1, for a warning.
+    #[must_use]
+    pub fn renamed(name: &str) -> Option<&'static str> {
+        builtin::renamed(name)
+    }
+
     /// Parses a profile; errors mention it as `file_label`. Its members are in the text too, or built in.
     ///
     /// # Errors

@@ -6,17 +6,25 @@ use chronodisk_device::disk::*;
 use super::lexer::{Resolver, SourcePosition, shown};
 use super::reader::{Reader, Shape};
 use super::seek::parse_seek_curve;
-use super::{layout_g4, unused};
+use super::{controller, layout_g4, unused};
 
 /// Decimals of a millisecond down to a picosecond.
 const PICOS: u32 = 9;
 /// Decimals of [`Millionths`].
-const MILLIONTHS: u32 = 6;
+pub(super) const MILLIONTHS: u32 = 6;
+
+/// Times of a block on a bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BusTimes {
+    pub(super) read_block: Picos,
+    pub(super) write_block: Picos,
+}
+
 /// Components between a drive and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Surroundings {
     /// Times of a block on the bus next to the drive.
-    pub(super) bus: BusParameters,
+    pub(super) bus: BusTimes,
     /// Time of a block in the controller above that bus.
     pub(super) controller_block: Picos,
     /// The driver sends one request at a time.
@@ -25,10 +33,10 @@ pub(super) struct Surroundings {
 
 /// Origin of each field in the parameter files, so that an error of the model names a place in a file.
 #[derive(Default)]
-struct Origins(Vec<(String, SourcePosition, String)>);
+pub(super) struct Origins(Vec<(String, SourcePosition, String)>);
 
 impl Origins {
-    fn add(&mut self, path: impl Into<String>, reader: &Reader<'_>, name: &str) {
+    pub(super) fn add(&mut self, path: impl Into<String>, reader: &Reader<'_>, name: &str) {
         self.0.push((path.into(), reader.place_of(name), name.to_owned()));
     }
 
@@ -52,16 +60,14 @@ pub(super) fn disk(
         reader.warn_at("Max queue length", "the driver sends one request at a time; imported as 1");
         depth = 1;
     }
-    let queue = queue(scheduler, depth)?;
-    let controller = controller(&mut reader, &mut origins)?;
-    let cache = cache(&mut reader, &mut origins)?;
+    let scheduler = scheduling(scheduler, depth)?;
+    let (controller, host_bus) = controller::controller(&mut reader, around, (depth.max(1), scheduler), &mut origins)?;
     // Last: its tables may have megabytes, and the drive lacks something more often than they do.
     let (geometry, mechanics) = drive_model(model, &mut origins, resolve)?;
     for &(name, shape, _) in unused::DISK {
         reader.without_effect(name, shape)?;
     }
-    let parameters =
-        DiskParameters { geometry, mechanics, controller, cache, queue, bus: around.bus, nonvolatile: None };
+    let parameters = DiskParameters { geometry, mechanics, controller, host_bus, nonvolatile: None };
     let (definitions, place) = (reader.definitions(), reader.place());
     reader.finish()?;
     parameters.validate().map_err(|wrong| match origins.find(&wrong.field) {
@@ -72,16 +78,12 @@ pub(super) fn disk(
 }
 
 /// A time in milliseconds, not negative.
-fn time(reader: &mut Reader<'_>, name: &'static str) -> Result<Picos, ProfileError> {
+pub(super) fn time(reader: &mut Reader<'_>, name: &'static str) -> Result<Picos, ProfileError> {
     let picos = reader.number(name, PICOS)?;
     if !(0..=limits::TIME_PICOS).contains(&picos) {
         return Err(reader.error_at(name, "expected 0 to 10000 milliseconds"));
     }
     Ok(Picos(picos))
-}
-
-fn after(reader: &mut Reader<'_>, read: &'static str, write: &'static str) -> Result<After, ProfileError> {
-    Ok(After { read: time(reader, read)?, write: time(reader, write)? })
 }
 
 /// The choice with the number in the file.
@@ -90,132 +92,18 @@ fn choice<T: Copy>(reader: &mut Reader<'_>, name: &'static str, choices: &[T]) -
     Ok(choices[number as usize])
 }
 
-fn controller(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<ControllerParameters, ProfileError> {
-    let overhead_scale = Millionths(reader.number("Time scale for overheads", MILLIONTHS)?);
-    origins.add("controller.overhead_scale", reader, "Time scale for overheads");
-    let has_extra = reader.flag("Extra write disconnect")?;
-    let extra = ExtraDisconnect {
-        command: time(reader, "Extradisc command overhead")?,
-        disconnect: time(reader, "Extradisc disconnect overhead")?,
-        inter_disconnect_delay: time(reader, "Extradisc inter-disconnect delay")?,
-        second_disconnect: time(reader, "Extradisc 2nd disconnect overhead")?,
-        seek_delta: time(reader, "Extradisc seek delta")?,
-    };
-    Ok(ControllerParameters {
-        per_request_overhead: time(reader, "Per-request overhead time")?,
-        overhead_scale,
-        block_transfer: time(reader, "Bulk sector transfer time")?,
-        read_hit: after(reader, "Read hit over. after read", "Read hit over. after write")?,
-        read_miss: after(reader, "Read miss over. after read", "Read miss over. after write")?,
-        write_hit: after(reader, "Write hit over. after read", "Write hit over. after write")?,
-        write_miss: after(reader, "Write miss over. after read", "Write miss over. after write")?,
-        read_completion: time(reader, "Read completion overhead")?,
-        write_completion: time(reader, "Write completion overhead")?,
-        data_preparation: time(reader, "Data preparation overhead")?,
-        first_reselect: time(reader, "First reselect overhead")?,
-        other_reselect: time(reader, "Other reselect overhead")?,
-        read_disconnect: after(reader, "Read disconnect afterread", "Read disconnect afterwrite")?,
-        write_disconnect: time(reader, "Write disconnect overhead")?,
-        extra_write_disconnect: has_extra.then_some(extra),
-        minimum_write_seek: time(reader, "Minimum seek delay")?,
-        hold_bus_for_read: reader.flag("Hold bus entire read xfer")?,
-        hold_bus_for_write: reader.flag("Hold bus entire write xfer")?,
-        never_disconnect: reader.flag("Never disconnect")?,
-        sneaky_full_read_hits: reader.flag("Allow sneaky full read hits")?,
-        sneaky_partial_read_hits: reader.flag("Allow sneaky partial read hits")?,
-        sneaky_intermediate_read_hits: reader.flag("Allow sneaky intermediate read hits")?,
-        write_prebuffering: reader.flag("Allow write prebuffering")?,
-        preseek: choice(
-            reader,
-            "Preseeking level",
-            &[Preseek::AfterAcknowledgement, Preseek::DuringCompletion, Preseek::AfterMedia],
-        )?,
-        disconnect_write_if_seek: reader.flag("Disconnect write if seek")?,
-    })
-}
-
-fn cache(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<CacheParameters, ProfileError> {
-    let mut segments = reader.whole("Number of buffer segments", 0, limits::SEGMENTS.into())? as u32;
-    let mut caching = choice(reader, "Enable caching in buffer", &[Caching::None, Caching::All, Caching::ReadsOnly])?;
-    let most = i64::from(segments.max(1));
-    let write_segments = reader.whole("Maximum number of write segments", 1, most)? as u32;
-    if segments == 0 {
-        reader.warn_at("Number of buffer segments", "imported as one segment that keeps nothing");
-        (segments, caching) = (1, Caching::None);
-    }
-    let low_water = Millionths(reader.number("Low (write) water mark", MILLIONTHS)?);
-    origins.add("cache.low_water", reader, "Low (write) water mark");
-    let high_water = Millionths(reader.number("High (read) water mark", MILLIONTHS)?);
-    origins.add("cache.high_water", reader, "High (read) water mark");
-    let segment_blocks = reader.whole("Segment size (in blks)", 1, limits::SEGMENT_BLOCKS.into())?;
-    let separate_write_segment = reader.flag("Use separate write segment")?;
-    origins.add("cache.separate_write_segment", reader, "Use separate write segment");
-    let over = reader.whole("Read-ahead over requested", -1, 1)?;
-    Ok(CacheParameters {
-        segments,
-        write_segments,
-        segment_blocks: segment_blocks as u32,
-        separate_write_segment,
-        caching,
-        low_water,
-        high_water,
-        water_by_request: reader.flag("Set watermark by reqsize")?,
-        read_ahead: choice(
-            reader,
-            "Buffer continuous read",
-            &[
-                ReadAhead::None,
-                ReadAhead::ToTrackEnd,
-                ReadAhead::ToCylinderEnd,
-                ReadAhead::UntilFull,
-                ReadAhead::ToTrackEndOrNext,
-            ],
-        )?,
-        minimum_read_ahead: reader.whole("Minimum read-ahead (blks)", 0, segment_blocks)? as u32,
-        maximum_read_ahead: reader.whole("Maximum read-ahead (blks)", 0, segment_blocks)? as u32,
-        read_ahead_over: [ReadAheadOver::DropDelivered, ReadAheadOver::Nothing, ReadAheadOver::Delivered]
-            [(over + 1) as usize],
-        read_ahead_on_idle_hit: reader.flag("Read-ahead on idle hit")?,
-        read_free_blocks: without_effect(reader, "Read any free blocks", 1)?,
-        fast_write: choice(reader, "Fast write level", &[FastWrite::Never, FastWrite::Sequential, FastWrite::Always])?,
-        immediate_read: without_effect(reader, "Immediate buffer read", 2)?,
-        immediate_write: without_effect(reader, "Immediate buffer write", 2)?,
-        combine_writes: reader.flag("Combine seq writes")?,
-        stop_read_ahead_in_block: reader.flag("Stop prefetch in sector")?,
-        write_hit_stops_read_ahead: reader.flag("Write hit stop prefetch")?,
-        read_directly_to_buffer: reader.flag("Read directly to buffer")?,
-        immediate_partial_hits: reader.flag("Immed transfer partial hit")?,
-        almost_read_hits: reader.flag("Allow almost read hits")?,
-        read_hits_on_write_data: reader.flag("Allow read hits on write data")?,
-    })
-}
-
-/// Access out of order: DiskSim 4.0 reads the parameter and begins with the first wanted block all the same, as its
-/// outputs for drives that set it show, so that the drives' other parameters were fitted without it.
-fn without_effect(reader: &mut Reader<'_>, name: &'static str, most: i64) -> Result<bool, ProfileError> {
-    if reader.whole(name, 0, most)? > 0 {
-        reader.warn_at(
-            name,
-            "has no effect in DiskSim 4.0 and is left out; set it in the profile for zero-latency access",
-        );
-    }
-    Ok(false)
-}
-
-fn queue(mut reader: Reader<'_>, depth: u32) -> Result<QueueParameters, ProfileError> {
+/// The order in which the drive serves the requests in its queue.
+fn scheduling(mut reader: Reader<'_>, depth: u32) -> Result<Scheduler, ProfileError> {
     let policy = reader.whole("Scheduling policy", 1, 28)?;
     let weight = reader.whole("Timeout time/weight", 0, 1_000)?;
     let scheduler = match policy {
+        _ if depth <= 1 => Scheduler::Fcfs,
         1 => Scheduler::Fcfs,
         2 | 5 => Scheduler::Look,
         3 | 6 => Scheduler::CLook,
         4 | 7 => Scheduler::Sstf,
         8 => Scheduler::Sptf,
         14 => Scheduler::AgedSptf { weight: Millionths::from_whole(weight) },
-        _ if depth <= 1 => {
-            reader.warn_at("Scheduling policy", "not modelled; of no effect with one request in the drive's queue");
-            Scheduler::Fcfs
-        }
         9 | 10 => {
             reader.warn_at("Scheduling policy", "imported as 8: hits in the cache and transfers are not weighed");
             Scheduler::Sptf
@@ -225,27 +113,16 @@ fn queue(mut reader: Reader<'_>, depth: u32) -> Result<QueueParameters, ProfileE
             return Err(reader.error_at("Scheduling policy", format!("policy {policy} is not modelled; {known}")));
         }
     };
-    let knowledge = match reader.whole("Cylinder mapping strategy", 0, 6)? {
-        // A policy that sorts by block has no use for cylinders.
-        _ if (2..=4).contains(&policy) => GeometryKnowledge::BlockNumbers,
-        0 | 6 => GeometryKnowledge::BlockNumbers,
-        1 => GeometryKnowledge::Zones,
-        strategy @ (2 | 3) => {
-            if depth > 1 && policy > 4 {
-                let message = format!("strategy {strategy} is imported as 4, exact");
-                reader.warn_at("Cylinder mapping strategy", message);
-            }
-            GeometryKnowledge::Exact
+    let strategy = reader.whole("Cylinder mapping strategy", 0, 6)?;
+    if depth > 1 && policy > 4 && strategy != 4 && strategy != 5 {
+        let message = format!("strategy {strategy} is imported as 4: the scheduler knows the geometry");
+        reader.warn_at("Cylinder mapping strategy", message);
+    }
+    for name in ["Read initiation delay", "Write initiation delay"] {
+        if time(&mut reader, name)? != Picos::ZERO && depth > 1 {
+            reader.warn_at(name, "not modelled; imported as 0");
         }
-        _ => GeometryKnowledge::Exact,
-    };
-    let parameters = QueueParameters {
-        depth,
-        scheduler,
-        knowledge,
-        read_initiation: time(&mut reader, "Read initiation delay")?,
-        write_initiation: time(&mut reader, "Write initiation delay")?,
-    };
+    }
     for (name, most) in
         [("Sequential stream scheme", 31), ("Overlapping request scheme", 2), ("Scheduling timeout scheme", 2)]
     {
@@ -257,7 +134,7 @@ fn queue(mut reader: Reader<'_>, depth: u32) -> Result<QueueParameters, ProfileE
         reader.without_effect(name, shape)?;
     }
     reader.finish()?;
-    Ok(parameters)
+    Ok(scheduler)
 }
 
 fn drive_model(

@@ -12,6 +12,7 @@
 //! Properties in a file that the device will not have (a host's scheduler, an array, a controller's cache) are
 //! [`Warning`]s. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
 
+mod controller;
 mod disk;
 mod layout_g4;
 pub mod lexer;
@@ -24,7 +25,7 @@ mod unused;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use chronodisk_device::disk::{BusParameters, DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
+use chronodisk_device::disk::{DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
 use chronodisk_device::{Profile, ProfileError, Validation};
 use chronodisk_sim::{SECTOR_BYTES, TextFile};
 use lexer::{Resolver, SourceFile};
@@ -304,21 +305,21 @@ fn descend<'a>(
             // Blocks cross the buses above at the same time as the one next to the device.
             let (above, place) = (around.bus, block.kind.place);
             around.bus = bus(definitions.reader(block)?)?;
-            if above != BusParameters::default() {
+            if above != disk::BusTimes::default() {
                 definitions.warn(place, "block times of buses between host and controller are not modelled");
             }
         }
         "disksim_ctlr" => {
             let block_time = controller(definitions.reader(block)?)?;
-            if around.bus != BusParameters::default() {
+            if around.bus != disk::BusTimes::default() {
                 definitions.warn(block.kind.place, "block times of buses above a controller are not modelled");
             }
             // The bus below is the maximum of its own time and the controller's, so it starts with the latter.
-            around = disk::Surroundings { bus: BusParameters::default(), controller_block: block_time, ..around };
+            around = disk::Surroundings { bus: disk::BusTimes::default(), controller_block: block_time, ..around };
         }
         _ => {
             let slower = |time: Picos| time.max(around.controller_block);
-            around.bus = BusParameters {
+            around.bus = disk::BusTimes {
                 read_block: slower(around.bus.read_block),
                 write_block: slower(around.bus.write_block),
             };
@@ -330,14 +331,14 @@ fn descend<'a>(
 }
 
 /// Times of a block on a bus.
-fn bus(mut reader: Reader<'_>) -> Result<BusParameters, ProfileError> {
+fn bus(mut reader: Reader<'_>) -> Result<disk::BusTimes, ProfileError> {
     // Sharing and priority matter only between several devices.
     reader.whole("type", 1, 2)?;
     reader.whole("Arbitration type", 1, 5)?;
     if reader.number("Arbitration time", 9)? != 0 {
         reader.warn_at("Arbitration time", "the imported device has its bus for itself");
     }
-    let parameters = BusParameters {
+    let parameters = disk::BusTimes {
         read_block: milliseconds(&mut reader, "Read block transfer time")?,
         write_block: milliseconds(&mut reader, "Write block transfer time")?,
     };

@@ -1,199 +1,223 @@
-//! The drive's state and its clock: what is in it, what happens next, and the [`DeviceModel`] around it.
+//! The controller of a drive: command queue, read-ahead, a write buffer that combines.
 //!
-//! A [`Job`] is a request that the drive has accepted. Two resources serve jobs: the *arm* (`arm.rs`), one access to
-//! the medium at a time, and the *link* (`link.rs`), the bus to the host; between them is the segmented buffer
-//! (`buffer.rs`). Each has at most one next instant at which something happens; progress between these instants is
-//! computed when it is asked for. Events are so many per track and per phase of the bus, never per block.
+//! Modelled:
+//! - *Commands* are decoded one after the other. The overhead depends on the operation, on whether the buffer has a
+//!   read's first block, and on whether the command that completed last read or wrote. Up to `queue-depth` are in the
+//!   drive; others wait outside in order of arrival.
+//! - *Interface*: one request's data cross at a time, at the rate of the interface or of `[host-bus]`, the bus of the
+//!   computer with which a drive was traced, if that is slower.
+//! - *Reads* come from the buffer if it has all their blocks. Others wait for the arm. Reads that continue each other
+//!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Data
+//!   cross once the first block has passed, or `read-water-mark` of the request, or all (`store-and-forward`). With
+//!   `read-free-blocks` the blocks of the track that pass before the first wanted one are kept.
+//!   Then the arm reads on, until the segment holds `read-ahead` beyond the requests, until the end of a track
+//!   (`read-ahead-to`), or until other work waits. A stream, whose reads begin where the ones before ended, is read on
+//!   for half of `read-ahead` before other work.
+//! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
+//!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
+//!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
+//!   the segments that it overlaps. With `preseek` the arm leaves for blocks that are still crossing, and writes them
+//!   if each is in the buffer in time, else a turn later.
+//! - *Order*: a pass goes on with what continues it. Else `scheduler` chooses the next target: by default the shortest
+//!   positioning time (SPTF), of reads, and of writes that a request waits for. Other ranges are written when no read
+//!   waits and nothing is to be read on, or when half of the buffer is full or three quarters of its ranges are in use;
+//!   then both take turns. Of reads that continue each other the first one counts, or a pass would begin in the middle
+//!   of a stream and leave the rest behind. With `fcfs`, requests are served in order of arrival: a write that completed
+//!   in the buffer goes to the medium before the next read, a command that needs the arm ends reading on at once, and
+//!   neither streams nor ages count.
+//! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
+//!   arrived after it, and writes all ranges that arrived before as if a request waited for each.
+//! - *Zero latency* (`immediate-read`, `immediate-write`): an access that comes to a track while wanted blocks pass
+//!   begins with them and takes a turn. The head is then where it began, and not behind the last block. Reading on is
+//!   always in order, as it must give way to a request.
+//! - *Age*: a request that has waited for `age-bound` goes before all younger ones, a flush among them. A pass that has
+//!   lasted `longest-pass` ends unless the oldest request continues it. So a request waits at most `age-bound` and the
+//!   service of the requests before it (Seltzer, Chen, Ousterhout, "Disk Scheduling Revisited", 1990, show what
+//!   shortest-time-first order does without; Jacobson and Wilkes, "Disk scheduling algorithms based on rotational
+//!   position", 1991, bound it by age as here).
+//!
+//! That drives read ahead and combine writes in such segments is described by Ruemmler and Wilkes, "An introduction to
+//! disk drive modeling" (IEEE Computer, 1994), and Shriver, Merchant and Wilkes, "An analytic behavior model for disk
+//! drives with readahead caches and request reordering" (SIGMETRICS 1998).
+//!
+//! Not modelled: gaps of slipped blocks within a track; a cache on the medium; errors; priorities.
+
+mod arm;
+mod dirty;
+mod order;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, Status};
+use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, Status};
 
-use super::arm::Arm;
-use super::buffer::Segment;
-use super::drive::Drive;
-use super::geometry::{BlockPosition, Spot, Track};
-use super::link::Link;
+use super::drive::{Control, Drive, ExtraTicks};
+use super::geometry::Spot;
 use super::mechanics::{Access, Ticks, nanos, ticks};
-use super::parameters::{FastWrite, InitialPhase};
-use super::statistics::DiskStatistics;
-use crate::{DeviceInfo, DeviceModel, Probe};
+use super::parameters::{InitialPhase, Scheduler};
+use crate::{DeviceInfo, DeviceModel, Probe, footprint};
+use arm::{Arm, Segment};
+use dirty::Dirty;
 
-/// A disk drive: see the module's documentation.
+/// A drive with this controller.
 #[derive(Clone, Debug)]
 pub struct Disk {
     info: Arc<DeviceInfo>,
-    pub(super) drive: Arc<Drive>,
+    drive: Arc<Drive>,
+    control: Control,
     now: Nanos,
-    /// The event that is being handled, or the last one.
-    pub(super) clock: Ticks,
+    clock: Ticks,
     /// Angle of the platter at instant zero.
-    pub(super) phase: u64,
-    /// What the platter falls behind with each block, for comparisons.
-    pub(super) angle_lost: u64,
-    /// Requests that the drive has not accepted yet.
-    host_queue: VecDeque<Waiting>,
+    phase: u64,
+    /// Requests that the drive has not taken.
+    outside: VecDeque<Command>,
+    in_drive: u32,
     outstanding: u32,
-    /// Jobs accepted and not completed.
-    pub(super) in_drive: u32,
-    pub(super) jobs: Vec<Job>,
-    pub(super) free_jobs: Vec<JobId>,
-    /// Jobs that wait for the arm, in order of arrival.
-    pub(super) pending: Vec<JobId>,
-    pub(super) segments: Vec<Segment>,
-    /// Segments from the least to the most recently used.
-    pub(super) recency: Vec<usize>,
-    pub(super) arm: Arm,
-    pub(super) link: Link,
-    /// Whether the last request that completed was a write.
-    pub(super) last_was_write: bool,
-    /// Flushes wait for writes that came before them.
+    decoding: Option<(Command, Ticks)>,
+    /// Whether the last read or write that completed was a write.
+    last_was_write: bool,
+    /// The block behind the last write that arrived.
+    last_write_end: u64,
+    /// Reads that wait for the medium, in order of arrival.
+    reads: Vec<Reading>,
+    /// Writes with blocks that have not crossed the interface, in order of arrival; the first one crosses.
+    writes: VecDeque<Writing>,
+    crossing: Option<Crossing>,
+    /// Writes that crossed and complete on the medium, in order of arrival.
+    uncommitted: Vec<Command>,
+    dirty: Dirty,
+    /// Flushes so far: distinguishes blocks dirty before a flush from later ones.
+    epoch: u64,
+    /// In order of arrival.
     flushes: VecDeque<Flush>,
-    /// When the first flush can complete, if nothing but its overhead is missing.
-    flush_at: Ticks,
-    next_sequence: u64,
+    segments: Vec<Segment>,
+    uses: u64,
+    arm: Arm,
+    link_free: Ticks,
+    due: EventQueue<Due>,
     completed: Vec<Completion>,
-    pub(super) statistics: DiskStatistics,
-    pub(super) scan_upwards: bool,
-    /// When progress was brought up to date last.
-    pub(super) updated: Ticks,
-    /// The block that was located last, and where it is.
-    pub(super) located: (u64, BlockPosition),
+    statistics: DiskStatistics,
 }
 
-pub(super) type JobId = usize;
+/// A request in the drive or before it.
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    request: Request,
+    /// When the host asked; the age of a request counts from there.
+    arrived: Ticks,
+    /// Whether it is a write with the extra disconnection.
+    has_extra_disconnect: bool,
+}
+
+impl Command {
+    fn first(&self) -> u64 {
+        self.request.lba.0
+    }
+
+    fn end(&self) -> u64 {
+        self.request.end().0
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    request: Request,
-    arrival: Nanos,
-    sequence: u64,
+struct Reading {
+    command: Command,
+    /// The first block that has not passed; those before it are on their way to the host.
+    next: u64,
+    /// When the interface would have moved the blocks that have passed, if it moved nothing else. Before the first one,
+    /// when the command was decoded.
+    crossed: Ticks,
+    /// The pass under way has passed its beginning, or comes to it next.
+    attached: bool,
+    /// The buffer had its first block when its command was decoded.
+    hit: bool,
+    /// Where `next` is, once the arm has asked for it: it asks again at each choice of a target.
+    spot: Option<Spot>,
+    /// Writes of an earlier epoch arrived before it.
+    epoch: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    command: Command,
+    /// The next block to cross.
+    next: u64,
+    epoch: u64,
+}
+
+/// A flush in the drive.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     id: RequestId,
-    /// Writes with a smaller number must be on the medium.
-    before: u64,
-    earliest: Ticks,
+    arrived: Ticks,
+    /// It waits for writes of this epoch and of earlier ones.
+    epoch: u64,
 }
 
-/// Where the heads are and how far the platter has turned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// Cylinder.
-    pub cylinder: u32,
-    /// Head.
-    pub head: u32,
-    /// Angle of the platter, in parts of a turn.
-    pub angle: u64,
-    /// Parts of a whole turn.
-    pub turn: u64,
-}
-
-/// A request in the drive.
+/// Blocks of the first write on the interface.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub(super) id: RequestId,
-    pub(super) write: bool,
-    /// Whether a write may complete before it is on the medium.
-    pub(super) fast: bool,
-    /// Time of a block on the bus.
-    pub(super) block_time: Ticks,
-    pub(super) first: u64,
-    pub(super) end: u64,
-    /// Where `first` is, once the scheduler has asked for it.
-    pub(super) spot: Option<Spot>,
-    /// Next block to cross the bus.
-    pub(super) out: u64,
-    /// Next block of a write to reach the medium.
-    pub(super) written: u64,
-    pub(super) hit: Hit,
-    pub(super) segment: Option<usize>,
-    pub(super) owns_segment: bool,
-    pub(super) had_arm: bool,
-    pub(super) extra_disconnect: bool,
-    /// The completion is on its way to the host.
-    pub(super) sent: bool,
-    /// The host has the completion.
-    pub(super) acknowledged: bool,
-    /// Water mark in blocks.
-    pub(super) watermark: u64,
-    /// The arm may not leave before.
-    pub(super) arm_from: Ticks,
-    pub(super) arrival: Nanos,
-    pub(super) accepted: Ticks,
-    pub(super) sequence: u64,
-    pub(super) live: bool,
+struct Crossing {
+    blocks: u64,
+    since: Ticks,
+    at: Ticks,
 }
 
-/// What the buffer holds of a job when it is looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hit {
-    Miss,
-    Whole,
-    Partial,
-    /// A write that continues one in a segment.
-    Append,
-    /// It overlaps data that are not on the medium yet.
-    Collision,
+/// A completion on its way.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    id: RequestId,
+    /// Of a read or of a write; `None` of others.
+    write: Option<bool>,
 }
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DiskStatistics {
+    reads: u64,
+    writes: u64,
+    buffer_hits: u64,
+    positionings: u64,
+    /// Passes that begin for a request or for the write buffer: distances and times of their seeks, and their latency.
+    accesses: u64,
+    seek_cylinders: u64,
+    seek_time: Ticks,
+    rotation_time: Ticks,
+    runs: u64,
+    blocks_read: u64,
+    blocks_written: u64,
+    aged: u64,
+}
+
+/// Shortest time from a request to its completion.
+pub(super) const SHORTEST: Nanos = Nanos::from_nanos(1);
+
+/// An instant that does not come.
+const NEVER: Ticks = Ticks::MAX;
+
+/// Most blocks that cross the interface at once, so that the arm need not wait for a long request's last block.
+const PIECE_BLOCKS: u64 = 128;
 
 impl Disk {
     /// A drive at instant zero, its arm on cylinder 0, its buffer empty.
     #[must_use]
     pub fn new(info: DeviceInfo, drive: Arc<Drive>, seed: u64) -> Self {
-        let phase = match drive.initial_phase {
-            InitialPhase::Index => 0,
-            InitialPhase::Random => RandomStream::new(seed, "disk", "phase").below(drive.mechanics.spindle().turn),
-        };
-        let volatile_cache = drive.cache.fast_write != FastWrite::Never;
-        let segments = vec![Segment::default(); drive.cache.segments as usize];
-        Disk {
-            info: Arc::new(DeviceInfo { volatile_cache, rotational: true, ..info }),
-            recency: (0..segments.len()).collect(),
-            segments,
-            drive,
-            now: Nanos::ZERO,
-            clock: 0,
-            phase,
-            angle_lost: 0,
-            host_queue: VecDeque::new(),
-            outstanding: 0,
-            in_drive: 0,
-            jobs: Vec::new(),
-            free_jobs: Vec::new(),
-            pending: Vec::new(),
-            arm: Arm::default(),
-            link: Link::default(),
-            last_was_write: false,
-            flushes: VecDeque::new(),
-            flush_at: Ticks::MAX,
-            next_sequence: 0,
-            completed: Vec::new(),
-            statistics: DiskStatistics::default(),
-            scan_upwards: true,
-            updated: Ticks::MAX,
-            located: (u64::MAX, BlockPosition::default()),
-        }
+        let control = drive.control;
+        Disk::with_control(info, drive, control, seed)
     }
 
-    /// The same drive, whose platter falls behind by 2⁻²⁴ of a turn with every block that passes.
-    ///
-    /// That is what DiskSim 4.0's does, as it cuts each elapsed time to an angle of that grain (diskmodel's rotation).
-    /// It matters to nothing but a comparison request by request over many seconds.
+    /// The same drive on the bus of the computer with which it was traced, if its parameters have one.
     #[must_use]
-    pub fn with_angles_of_disksim(self) -> Self {
-        Disk { angle_lost: self.turn() >> 24, ..self }
+    pub fn on_host_bus(info: DeviceInfo, drive: Arc<Drive>, seed: u64) -> Self {
+        let control = drive.on_host_bus.unwrap_or(drive.control);
+        Disk::with_control(info, drive, control, seed)
     }
 
-    /// Where the heads are and where the platter is at an instant that is not in the past, if nothing moves the arm
-    /// until then.
-    #[must_use]
-    pub fn position_at(&self, at: Nanos) -> Position {
-        let Track { cylinder, head } = self.arm.track;
-        Position { cylinder, head, angle: self.angle(ticks(at)), turn: self.turn() }
+    /// Most memory of a drive, in bytes.
+    pub(crate) fn memory_bytes_max(drive: &Drive) -> u64 {
+        let control = &drive.control;
+        let ranges = footprint::array_bytes::<dirty::Range>(u64::from(control.write_ranges) + 2);
+        let segments = footprint::array_bytes::<Segment>(control.segments.into());
+        let commands = footprint::array_bytes::<[Reading; 3]>(control.depth.into());
+        footprint::sum([footprint::DEVICE_BYTES, ranges, segments, commands])
     }
 
     /// Time from `at` until the beginning of `block` is under the head, if the arm left then from where it is.
@@ -203,7 +227,9 @@ impl Disk {
     #[must_use]
     pub fn time_to_reach(&self, at: Nanos, block: u64, write: bool) -> Nanos {
         assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
-        nanos(self.positioning(self.arm.track, ticks(at), self.drive.geometry.spot(block), write))
+        let spot = self.drive.geometry.spot(block);
+        let moved = self.drive.mechanics.positioning(self.arm.track(), spot.track, write);
+        nanos(moved + self.drive.latency(self.phase, ticks(at) + moved, spot.angle))
     }
 
     /// Blocks of a track that will have begun to pass since `block` did when the arm is there, if it leaves at `at`
@@ -216,64 +242,79 @@ impl Disk {
         assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
         let (geometry, mechanics) = (&self.drive.geometry, &self.drive.mechanics);
         let (spot, per_track) = (geometry.spot(block), geometry.blocks_per_track(block));
-        let moved = mechanics.positioning(self.arm.track, spot.track, write);
+        let moved = mechanics.positioning(self.arm.track(), spot.track, write);
         match mechanics.access {
-            Access::Full => self.begun(ticks(at) + moved, spot.angle, per_track),
+            Access::Full => self.drive.begun(self.phase, ticks(at) + moved, spot.angle, per_track),
             Access::HalfTurn(_) | Access::Constant(_) => u64::from(per_track),
         }
     }
 
-    /// Blocks that will have begun to pass at an instant since the one at `angle` did.
-    pub(super) fn begun(&self, at: Ticks, angle: u64, per_track: u32) -> u64 {
-        self.drive.begun(self.phase, at, angle, per_track)
+    /// Times of a block of a read and of a write on the way to the host and from it.
+    pub(super) fn block_times(&self) -> [Ticks; 2] {
+        [self.control.read_block, self.control.write_block]
     }
 
-    /// Parts of a turn.
-    pub(super) fn turn(&self) -> u64 {
-        self.drive.mechanics.spindle().turn
+    fn with_control(info: DeviceInfo, drive: Arc<Drive>, control: Control, seed: u64) -> Self {
+        let phase = match drive.initial_phase {
+            InitialPhase::Index => 0,
+            InitialPhase::Random => RandomStream::new(seed, "disk", "phase").below(drive.mechanics.spindle().turn),
+        };
+        Disk {
+            info: Arc::new(DeviceInfo { volatile_cache: control.write_cache, rotational: true, ..info }),
+            drive,
+            control,
+            now: Nanos::ZERO,
+            clock: 0,
+            phase,
+            outside: VecDeque::new(),
+            in_drive: 0,
+            outstanding: 0,
+            decoding: None,
+            last_was_write: false,
+            last_write_end: 0,
+            reads: Vec::new(),
+            writes: VecDeque::new(),
+            crossing: None,
+            uncommitted: Vec::new(),
+            dirty: Dirty::new(control.write_ranges as usize),
+            epoch: 0,
+            flushes: VecDeque::new(),
+            segments: vec![Segment::default(); control.segments as usize],
+            uses: 0,
+            arm: Arm::default(),
+            link_free: 0,
+            due: EventQueue::new(),
+            completed: Vec::new(),
+            statistics: DiskStatistics::default(),
+        }
     }
 
-    /// Seek, head switch, settling and rotation from a track at an instant to a place.
-    pub(super) fn positioning(&self, from: Track, at: Ticks, spot: Spot, write: bool) -> Ticks {
-        let moved = self.drive.mechanics.positioning(from, spot.track, write);
-        moved + self.latency(at + moved, spot.angle)
+    /// The next event; [`NEVER`] without one.
+    fn next_tick(&self) -> Ticks {
+        let crossing = self.crossing.map_or(NEVER, |crossing| crossing.at);
+        let decoding = self.decoding.map_or(NEVER, |(_, at)| at);
+        crossing.min(decoding).min(self.arm.next_event())
     }
 
-    /// Time from an instant until the platter is at an angle.
-    pub(super) fn latency(&self, at: Ticks, angle: u64) -> Ticks {
-        self.drive.latency(self.phase, at, angle)
-    }
-
-    pub(super) fn angle(&self, at: Ticks) -> u64 {
-        self.drive.angle(self.phase, at)
-    }
-
-    /// The next instant at which something happens by itself.
-    fn next_tick(&self) -> Option<Ticks> {
-        let next = self.arm.at.min(self.link.at).min(self.link.watch).min(self.link.extra_at).min(self.flush_at);
-        (next != Ticks::MAX).then_some(next)
-    }
-
-    /// Handles what happens until an instant, that included; stops behind a completion if asked to.
+    /// Handles events up to and including an instant; stops after a completion if requested.
     fn run(&mut self, until: Nanos, stop_at_completion: bool) {
-        let limit = ticks(until);
+        let limit = ticks(until).min(NEVER - 1);
         loop {
-            let next = match self.next_tick() {
-                Some(next) if next <= limit => next,
-                None if self.in_drive > 0 && self.start_over() && self.next_tick().is_some() => continue,
-                _ => break,
-            };
-            self.clock = self.clock.max(next);
-            if self.link.at <= next {
-                self.link_event();
-            } else if self.arm.at <= next {
-                self.arm_event();
-            } else if self.link.extra_at <= next {
-                self.extra_disconnect_over();
-            } else if self.link.watch <= next {
-                self.watch_event();
+            let tick = self.next_tick();
+            let due = self.due.next_at().unwrap_or(Nanos::MAX);
+            if tick <= limit && nanos(tick) <= due {
+                self.clock = self.clock.max(tick);
+                self.handle(tick);
+            } else if due <= until {
+                self.clock = self.clock.max(ticks(due));
+                let Some((at, Due { id, write })) = self.due.pop_until(due) else { break };
+                self.last_was_write = write.unwrap_or(self.last_was_write);
+                self.in_drive -= 1;
+                self.outstanding -= 1;
+                self.completed.push(Completion { id, at, status: Status::Ok });
+                self.accept();
             } else {
-                self.check_flushes();
+                break;
             }
             if stop_at_completion && !self.completed.is_empty() {
                 break;
@@ -281,107 +322,241 @@ impl Disk {
         }
     }
 
-    /// Lets the drive accept what waits outside, if the link is free.
-    pub(super) fn accept(&mut self) {
-        let depth = self.drive.queue.depth.max(1);
-        while self.in_drive < depth && self.link.is_free() {
-            let Some(waiting) = self.host_queue.pop_front() else { return };
-            let job = self.add_job(&waiting);
-            self.in_drive += 1;
-            self.decode(job);
+    /// Data that arrive with the end of a run are there for the next one.
+    fn handle(&mut self, tick: Ticks) {
+        if self.crossing.is_some_and(|crossing| crossing.at <= tick) {
+            self.crossed();
+        } else if let Some((command, _)) = self.decoding.filter(|&(_, at)| at <= tick) {
+            self.decoding = None;
+            self.decoded(command);
+            self.accept();
+        } else {
+            self.arm_event();
         }
     }
 
-    fn add_job(&mut self, &Waiting { request, arrival, sequence }: &Waiting) -> JobId {
-        let control = &self.drive.control;
-        let write = request.op != Op::Read;
-        let fast = self.drive.cache.fast_write != FastWrite::Never && !request.fua;
-        let block_time = match request.op {
-            Op::Read => control.read_block,
-            Op::Write => control.write_block,
-            // The drive makes the zeros itself.
-            _ => 0,
-        };
-        let first = request.lba.0;
-        let job = Job {
-            id: request.id,
-            write,
-            fast,
-            block_time,
-            first,
-            end: first + u64::from(request.sectors),
-            out: first,
-            written: first,
-            hit: Hit::Miss,
-            segment: None,
-            owns_segment: false,
-            had_arm: false,
-            extra_disconnect: false,
-            sent: false,
-            acknowledged: false,
-            watermark: 1,
-            arm_from: 0,
-            arrival,
-            accepted: self.clock,
-            sequence,
-            live: true,
-            spot: None,
-        };
-        match self.free_jobs.pop() {
-            Some(id) => {
-                self.jobs[id] = job;
-                id
+    /// Takes the next command if the drive has room for one.
+    fn accept(&mut self) {
+        if self.decoding.is_some() || self.in_drive >= self.control.depth {
+            return;
+        }
+        let Some(command) = self.outside.pop_front() else { return };
+        self.in_drive += 1;
+        let extra = self.extra_disconnect(&command);
+        let overhead = match command.request.op {
+            Op::Read if self.control.read_hit != self.control.read_miss && self.finds(&command) => {
+                self.control.read_hit
             }
-            None => {
-                self.jobs.push(job);
-                self.jobs.len() - 1
+            Op::Read => self.control.read_miss,
+            _ => self.control.write,
+        };
+        let overhead = extra.map_or(overhead.after(self.last_was_write), |extra| extra.overhead);
+        if self.control.scheduler == Scheduler::Fcfs && (command.request.op != Op::Read || !self.finds(&command)) {
+            self.stop_reading_on();
+        }
+        self.decoding = Some((command, self.clock + overhead));
+    }
+
+    /// The extra disconnection of a write that follows another one and does not continue it.
+    fn extra_disconnect(&self, command: &Command) -> Option<ExtraTicks> {
+        let extra = self.control.extra_disconnect?;
+        let is_write = matches!(command.request.op, Op::Write | Op::WriteZeroes);
+        (is_write && self.last_was_write && command.first() != self.last_write_end).then_some(extra)
+    }
+
+    /// Whether the buffer has the first block of a read, on which its overhead depends.
+    fn finds(&mut self, command: &Command) -> bool {
+        self.update_segment();
+        let first = command.first();
+        self.segment_with(first, first + 1).is_some() || self.dirty.covers(first, first + 1)
+    }
+
+    fn segment_with(&self, first: u64, end: u64) -> Option<usize> {
+        self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end)
+    }
+
+    fn decoded(&mut self, mut command: Command) {
+        match command.request.op {
+            Op::Read => self.arrive_read(command),
+            Op::Write | Op::WriteZeroes => {
+                let extra = self.extra_disconnect(&command);
+                let delay = extra.map_or(self.control.write_data_delay, |extra| extra.data_delay);
+                command.has_extra_disconnect = extra.is_some();
+                // Without a delay, data of a read that came before this instant have crossed while they came.
+                if delay > 0 {
+                    self.link_free = self.link_free.max(self.clock + delay);
+                }
+                // One that continues the last write is written with it, unless a read came between.
+                let continues = command.first() == self.last_write_end && self.reads.is_empty();
+                if self.control.scheduler == Scheduler::Fcfs && !continues {
+                    self.epoch += 1;
+                }
+                self.last_write_end = command.end();
+                self.forget_segments(command.first(), command.end());
+                self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
+                self.cross();
+                self.decide();
+            }
+            Op::Flush => {
+                let Command { request, arrived, .. } = command;
+                self.last_write_end = u64::MAX;
+                self.flushes.push_back(Flush { id: request.id, arrived, epoch: self.epoch });
+                self.epoch += 1;
+                self.check_flushes();
+                self.decide();
+            }
+            // It has no zones, and nothing that a discard would free.
+            Op::Discard | Op::ZoneAppend | Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
+                self.complete(command.request.id, None, self.clock);
             }
         }
     }
 
-    /// The host learns of a job's completion.
-    pub(super) fn complete_to_host(&mut self, job: JobId) {
-        self.in_drive -= 1;
-        self.finish(self.jobs[job].id);
+    fn complete(&mut self, id: RequestId, write: Option<bool>, at: Ticks) {
+        self.due.push(nanos(at).max(self.now + SHORTEST), Due { id, write });
     }
 
-    fn finish(&mut self, id: RequestId) {
-        self.outstanding -= 1;
-        self.completed.push(Completion { id, at: nanos(self.clock), status: Status::Ok });
+    fn complete_write(&mut self, command: &Command) {
+        let extra = self.control.extra_disconnect.filter(|_| command.has_extra_disconnect);
+        let completion = extra.map_or(self.control.write_completion, |extra| extra.completion);
+        self.complete(command.request.id, Some(true), self.clock + completion);
     }
 
-    /// A job is over: it may be forgotten, and flushes may be done.
-    pub(super) fn free_job(&mut self, job: JobId) {
-        self.jobs[job].live = false;
-        self.free_jobs.push(job);
-        if self.jobs[job].write {
-            self.check_flushes();
+    fn arrive_read(&mut self, command: Command) {
+        self.statistics.reads += 1;
+        let (first, end) = (command.first(), command.end());
+        self.update_segment();
+        let hit = self.segment_with(first, end);
+        if let Some(index) = hit {
+            self.use_segment(index, first, end);
+        }
+        if hit.is_some() || self.dirty.covers(first, end) {
+            self.statistics.buffer_hits += 1;
+            self.deliver(command, self.clock);
+        } else {
+            self.reads.push(Reading {
+                command,
+                next: first,
+                crossed: self.clock,
+                attached: false,
+                hit: self.segment_with(first, first + 1).is_some(),
+                spot: None,
+                epoch: self.epoch + 1,
+            });
+        }
+        self.decide();
+    }
+
+    /// A read's data are in the buffer: they cross the interface, which may have begun before now, while they came.
+    fn deliver(&mut self, command: Command, begin: Ticks) {
+        let block = self.control.read_block;
+        let time = u64::from(command.request.sectors) * block;
+        // Data beyond a segment's size have crossed before.
+        let held = u64::from(command.request.sectors).min(self.control.segment_blocks) * block;
+        let most = if self.control.store_and_forward { time - held } else { time };
+        let begin = self.link_free.max(begin).max(self.clock.saturating_sub(most));
+        let end = (begin + time).max(self.clock + block);
+        self.link_free = end;
+        self.complete(command.request.id, Some(false), end + self.control.read_completion);
+    }
+
+    /// Begins to move the next blocks of the first write, if there is room for them.
+    fn cross(&mut self) {
+        let (None, Some(writing)) = (self.crossing, self.writes.front()) else { return };
+        let (first, left) = (writing.next, writing.command.end() - writing.next);
+        let room = self.control.write_buffer_blocks.saturating_sub(self.dirty.blocks());
+        let block_time = if writing.command.request.op == Op::Write { self.control.write_block } else { 0 };
+        let piece = if block_time == 0 { u64::MAX } else { PIECE_BLOCKS };
+        let blocks = left.min(room).min(piece);
+        // A little room would be taken by a little piece, which costs the arm as much as a large one.
+        let least = left.min(piece).min((self.control.write_buffer_blocks / 8).max(1));
+        let free = !self.arm.is_writing(first, first + blocks);
+        if blocks >= least && free && self.dirty.has_place(first, first + blocks, writing.epoch) {
+            let begin = self.link_free.max(self.clock);
+            self.link_free = begin + blocks * block_time;
+            self.crossing = Some(Crossing { blocks, since: begin, at: self.link_free });
+            if self.control.preseek {
+                let epoch = writing.epoch;
+                self.dirty.insert(first, first + blocks, epoch);
+            }
         }
     }
 
-    /// The first tick of which the host has not been told yet.
-    pub(super) fn after_now(&self) -> Ticks {
-        ticks(self.now) + 1
+    /// Whether the first write waits for a range, not for room.
+    fn lacks_ranges(&self) -> bool {
+        let front = self.writes.front().filter(|_| self.crossing.is_none());
+        front.is_some_and(|front| {
+            let end = front.command.end().min(front.next + PIECE_BLOCKS);
+            !self.dirty.has_place(front.next, end, front.epoch)
+        })
     }
 
-    /// Completes the flushes whose writes are on the medium.
+    /// Blocks of the first write have crossed.
+    fn crossed(&mut self) {
+        let (Some(Crossing { blocks, .. }), Some(writing)) = (self.crossing.take(), self.writes.front_mut()) else {
+            return;
+        };
+        let first = writing.next;
+        writing.next += blocks;
+        let (command, epoch, done) = (writing.command, writing.epoch, writing.next == writing.command.end());
+        if !self.control.preseek {
+            self.dirty.insert(first, first + blocks, epoch);
+        }
+        if done {
+            self.writes.pop_front();
+            self.statistics.writes += 1;
+            if self.completes_on_medium(&command) {
+                self.uncommitted.push(command);
+            } else {
+                self.complete_write(&command);
+            }
+        }
+        self.cross();
+        self.decide();
+    }
+
+    /// Whether a write completes when its blocks are on the medium, not in the buffer.
+    fn completes_on_medium(&self, write: &Command) -> bool {
+        !self.control.write_cache || write.request.fua
+    }
+
+    /// Blocks have come to the medium: completes the writes and the flushes that waited for them.
+    fn committed(&mut self) {
+        let mut index = 0;
+        while let Some(&command) = self.uncommitted.get(index) {
+            if self.dirty.overlaps(command.first(), command.end()) {
+                index += 1;
+            } else {
+                self.uncommitted.remove(index);
+                self.complete_write(&command);
+            }
+        }
+        self.check_flushes();
+        self.cross();
+    }
+
     fn check_flushes(&mut self) {
-        self.flush_at = Ticks::MAX;
-        while let Some(&Flush { id, before, earliest }) = self.flushes.front() {
-            let in_drive = self.jobs.iter().any(|job| job.live && job.write && job.sequence < before);
-            // In order of arrival: the first one tells.
-            let outside = self.host_queue.iter().take_while(|waiting| waiting.sequence < before);
-            if in_drive || outside.into_iter().any(|waiting| waiting.request.op != Op::Read) {
-                return;
-            }
-            let earliest = earliest.max(self.after_now());
-            if earliest > self.clock {
-                self.flush_at = earliest;
+        while let Some(&Flush { id, epoch, .. }) = self.flushes.front() {
+            if self.dirty.oldest_epoch() <= epoch || self.writes.front().is_some_and(|front| front.epoch <= epoch) {
                 return;
             }
             self.flushes.pop_front();
-            self.finish(id);
+            self.complete(id, None, self.clock);
         }
+    }
+
+    /// The last epoch of blocks that may be written now: those that arrived after a flush wait for it.
+    fn last_epoch(&self) -> u64 {
+        self.flushes.front().map_or(u64::MAX, |flush| flush.epoch)
+    }
+
+    /// Whether a request waits for blocks to come to the medium.
+    fn a_request_waits_for_writes(&self) -> bool {
+        let blocked = self.writes.front().is_some_and(|front| match self.crossing {
+            None => true,
+            Some(_) => self.control.preseek && self.completes_on_medium(&front.command),
+        });
+        blocked || !self.uncommitted.is_empty() || !self.flushes.is_empty()
     }
 }
 
@@ -401,26 +576,14 @@ impl DeviceModel for Disk {
     fn submit(&mut self, request: Request) {
         self.clock = self.clock.max(ticks(self.now));
         self.outstanding += 1;
-        self.statistics.count(&request);
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        match request.op {
-            Op::Flush => {
-                let overhead = self.drive.control.per_request + self.drive.control.write_completion;
-                let earliest = self.clock + overhead.max(ticks(SHORTEST));
-                self.flushes.push_back(Flush { id: request.id, before: sequence, earliest });
-                self.check_flushes();
-            }
-            _ => {
-                self.host_queue.push_back(Waiting { request, arrival: self.now, sequence });
-                self.accept();
-            }
-        }
+        self.outside.push_back(Command { request, arrived: self.clock, has_extra_disconnect: false });
+        self.accept();
         self.run(self.now, false);
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.next_tick().map(nanos)
+        let tick = Some(self.next_tick()).filter(|&tick| tick < NEVER).map(nanos);
+        tick.into_iter().chain(self.due.next_at()).min()
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
@@ -446,9 +609,22 @@ impl DeviceModel for Disk {
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
-        self.statistics.tell(sink);
+        let statistics = &self.statistics;
+        sink.counter("reads", statistics.reads);
+        sink.counter("writes", statistics.writes);
+        sink.counter("buffer-hits", statistics.buffer_hits);
+        sink.counter("accesses", statistics.accesses);
+        sink.counter("seek-cylinders", statistics.seek_cylinders);
+        sink.counter("seek-nanoseconds", nanos(statistics.seek_time).as_nanos());
+        sink.counter("rotation-nanoseconds", nanos(statistics.rotation_time).as_nanos());
+        sink.counter("positionings", statistics.positionings);
+        sink.counter("runs", statistics.runs);
+        sink.counter("blocks-read", statistics.blocks_read);
+        sink.counter("blocks-written", statistics.blocks_written);
+        sink.counter("aged", statistics.aged);
+        sink.gauge("dirty", "blocks", self.dirty.blocks() as f64);
     }
 }
 
-/// The contract's shortest service time.
-pub(super) const SHORTEST: Nanos = Nanos::from_nanos(1);
+#[cfg(test)]
+mod tests;

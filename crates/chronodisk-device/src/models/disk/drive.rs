@@ -1,22 +1,24 @@
 //! A drive's immutable part: everything that follows from its parameters, prepared once and shared by forks.
 
+use chronodisk_sim::SECTOR_BYTES;
+
 use super::geometry::{Geometry, mul_div};
 use super::mechanics::{Access, Mechanics, Ticks, duration};
 use super::parameters::{
-    After, CacheParameters, DiskParameters, ExtraDisconnect, InitialPhase, Millionths, NonvolatileParameters,
-    ParameterError, Picos, Preseek, QueueParameters,
+    After, DiskParameters, ExtraDisconnect, InitialPhase, NonvolatileParameters, ParameterError, Picos, ReadAheadTo,
+    Scheduler, limits,
 };
 
 /// A drive as its parameters describe it, ready to make [`Disk`](super::Disk)s of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Drive {
     pub(crate) geometry: Geometry,
     pub(crate) mechanics: Mechanics,
     pub(crate) control: Control,
-    pub(crate) cache: CacheParameters,
-    pub(crate) queue: QueueParameters,
-    pub(crate) nonvolatile: Option<NonvolatileParameters>,
-    pub(crate) initial_phase: InitialPhase,
+    /// The controller on the bus of the computer with which the drive was traced.
+    pub(super) on_host_bus: Option<Control>,
+    pub(super) nonvolatile: Option<NonvolatileParameters>,
+    pub(super) initial_phase: InitialPhase,
 }
 
 impl Drive {
@@ -28,15 +30,25 @@ impl Drive {
         parameters.validate()?;
         let mechanics = Mechanics::new(&parameters.mechanics, parameters.geometry.cylinders);
         let geometry = Geometry::new(&parameters.geometry, mechanics.spindle().turn)?;
+        let (control, on_host_bus) = Control::new(parameters);
         Ok(Drive {
             geometry,
             mechanics,
-            control: Control::new(parameters),
-            cache: parameters.cache.clone(),
-            queue: parameters.queue.clone(),
+            control,
+            on_host_bus,
             nonvolatile: parameters.nonvolatile,
             initial_phase: parameters.mechanics.initial_phase,
         })
+    }
+
+    /// The platters of this drive with the controller of these parameters.
+    ///
+    /// # Errors
+    /// The first parameter of the controller that is wrong.
+    pub(super) fn with_controller(&self, parameters: &DiskParameters) -> Result<Drive, ParameterError> {
+        parameters.validate_controller()?;
+        let (control, on_host_bus) = Control::new(parameters);
+        Ok(Drive { control, on_host_bus, nonvolatile: parameters.nonvolatile, ..self.clone() })
     }
 
     /// Blocks of 512 bytes with data: without spares and slips.
@@ -78,117 +90,127 @@ impl Drive {
 
     /// The longest time from the arrival of a write at an idle drive to the start of its arm.
     pub(crate) fn command_overhead(&self) -> chronodisk_sim::Nanos {
-        let Control { per_request, write_hit, write_miss, data_preparation, .. } = self.control;
-        let command =
-            write_hit.after(true).max(write_hit.after(false)).max(write_miss.after(true)).max(write_miss.after(false));
-        super::mechanics::nanos(per_request + command + data_preparation)
+        super::mechanics::nanos(self.control.write.read.max(self.control.write.write))
     }
 }
 
-/// The controller's times in ticks, scaled, and its switches.
-#[derive(Clone, Debug)]
+/// The controller's parameters, its times in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
-    pub(crate) per_request: Ticks,
-    pub(crate) read_hit: AfterTicks,
-    pub(crate) read_miss: AfterTicks,
-    pub(crate) write_hit: AfterTicks,
-    pub(crate) write_miss: AfterTicks,
-    pub(crate) read_completion: Ticks,
-    pub(crate) write_completion: Ticks,
-    pub(crate) data_preparation: Ticks,
-    pub(crate) first_reselect: Ticks,
-    pub(crate) other_reselect: Ticks,
-    pub(crate) read_disconnect: AfterTicks,
-    pub(crate) write_disconnect: Ticks,
-    pub(crate) extra: Option<Extra>,
-    pub(crate) minimum_write_seek: Ticks,
-    /// Time of a block on the bus in a read and in a write.
-    pub(crate) read_block: Ticks,
-    pub(crate) write_block: Ticks,
-    pub(crate) never_disconnect: bool,
-    pub(crate) hold_for_read: bool,
-    pub(crate) hold_for_write: bool,
-    pub(crate) sneaky_full: bool,
-    pub(crate) sneaky_partial: bool,
-    pub(crate) sneaky_intermediate: bool,
-    pub(crate) write_prebuffering: bool,
-    pub(crate) preseek: Preseek,
-    pub(crate) disconnect_in_seek: bool,
+    /// Of the command of a read that finds its first block in the buffer.
+    pub(super) read_hit: AfterTicks,
+    /// Of the command of another read.
+    pub(super) read_miss: AfterTicks,
+    /// Of any other command.
+    pub(super) write: AfterTicks,
+    pub(super) read_completion: Ticks,
+    pub(super) write_completion: Ticks,
+    /// A block on the way to the host and from it.
+    pub(super) read_block: Ticks,
+    pub(super) write_block: Ticks,
+    pub(super) store_and_forward: bool,
+    /// In millionths; 0: data cross as they come.
+    pub(super) read_water_mark: u64,
+    pub(super) reselect: Ticks,
+    pub(super) write_data_delay: Ticks,
+    pub(super) extra_disconnect: Option<ExtraTicks>,
+    pub(super) minimum_write_seek: Ticks,
+    pub(super) preseek: bool,
+    pub(super) depth: u32,
+    pub(super) scheduler: Scheduler,
+    pub(super) segments: u32,
+    pub(super) segment_blocks: u64,
+    pub(super) read_ahead_blocks: u64,
+    pub(super) read_ahead_to: ReadAheadTo,
+    pub(super) read_free_blocks: bool,
+    pub(super) write_buffer_blocks: u64,
+    pub(super) write_ranges: u32,
+    pub(super) write_cache: bool,
+    pub(super) immediate_read: bool,
+    pub(super) immediate_write: bool,
+    pub(super) age_bound: Ticks,
+    pub(super) longest_pass: Ticks,
 }
 
 /// A time that depends on the last completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AfterTicks {
-    pub(crate) read: Ticks,
-    pub(crate) write: Ticks,
+pub(super) struct AfterTicks {
+    read: Ticks,
+    write: Ticks,
 }
 
 impl AfterTicks {
-    pub(crate) fn after(self, write: bool) -> Ticks {
+    fn new(times: After) -> Self {
+        AfterTicks { read: duration(times.read), write: duration(times.write) }
+    }
+
+    pub(super) fn after(self, write: bool) -> Ticks {
         if write { self.write } else { self.read }
     }
 }
 
-/// The extra disconnection of a write that follows a write.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extra {
-    pub(crate) command: Ticks,
-    pub(crate) disconnect: Ticks,
-    pub(crate) delay: Ticks,
-    pub(crate) second_disconnect: Ticks,
-    pub(crate) seek_delta: Ticks,
+/// The disconnection of a write before its data: see [`ExtraDisconnect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExtraTicks {
+    pub(super) overhead: Ticks,
+    pub(super) data_delay: Ticks,
+    pub(super) completion: Ticks,
 }
 
-impl Control {
-    fn new(parameters: &DiskParameters) -> Control {
-        let (control, bus) = (&parameters.controller, &parameters.bus);
-        let scaled = |time: Picos| scale(time, control.overhead_scale);
-        let after = |times: After| AfterTicks { read: scaled(times.read), write: scaled(times.write) };
-        let extra = |times: ExtraDisconnect| Extra {
-            command: scaled(times.command),
-            disconnect: scaled(times.disconnect),
-            // The reference does not scale this one: it is a pause and no overhead.
-            delay: duration(times.inter_disconnect_delay),
-            second_disconnect: scaled(times.second_disconnect),
-            seek_delta: scaled(times.seek_delta),
-        };
-        // Giving up the bus and taking it back again at once is no different from holding it.
-        let free = [control.read_disconnect.read, control.read_disconnect.write, control.first_reselect]
-            .iter()
-            .chain([&control.data_preparation])
-            .all(|&time| time == Picos::ZERO)
-            && parameters.cache.high_water.0 == 0;
-        Control {
-            per_request: scaled(control.per_request_overhead),
-            read_hit: after(control.read_hit),
-            read_miss: after(control.read_miss),
-            write_hit: after(control.write_hit),
-            write_miss: after(control.write_miss),
-            read_completion: scaled(control.read_completion),
-            write_completion: scaled(control.write_completion),
-            data_preparation: scaled(control.data_preparation),
-            first_reselect: scaled(control.first_reselect),
-            other_reselect: scaled(control.other_reselect),
-            read_disconnect: after(control.read_disconnect),
-            write_disconnect: scaled(control.write_disconnect),
-            extra: control.extra_write_disconnect.map(extra),
-            minimum_write_seek: duration(control.minimum_write_seek),
-            read_block: duration(control.block_transfer.max(bus.read_block)),
-            write_block: duration(control.block_transfer.max(bus.write_block)),
-            never_disconnect: control.never_disconnect,
-            hold_for_read: control.hold_bus_for_read || control.never_disconnect || free,
-            hold_for_write: control.hold_bus_for_write || control.never_disconnect,
-            sneaky_full: control.sneaky_full_read_hits,
-            sneaky_partial: control.sneaky_partial_read_hits,
-            sneaky_intermediate: control.sneaky_intermediate_read_hits,
-            write_prebuffering: control.write_prebuffering,
-            preseek: control.preseek,
-            disconnect_in_seek: control.disconnect_write_if_seek,
+impl ExtraTicks {
+    fn new(times: ExtraDisconnect) -> Self {
+        ExtraTicks {
+            overhead: duration(times.overhead),
+            data_delay: duration(times.data_delay),
+            completion: duration(times.completion),
         }
     }
 }
 
-fn scale(time: Picos, factor: Millionths) -> Ticks {
-    let scaled = i128::from(time.0) * i128::from(factor.0) / 1_000_000;
-    duration(Picos(scaled as i64))
+impl Control {
+    /// The controller as the profile connects it, and on the bus of the computer with which the drive was traced.
+    fn new(parameters: &DiskParameters) -> (Control, Option<Control>) {
+        let of = &parameters.controller;
+        let interface = of.interface_rate.map_or(0, |bytes_per_second| {
+            let picos = u128::from(SECTOR_BYTES) * 1_000_000_000_000 / u128::from(bytes_per_second.max(1));
+            duration(Picos(i64::try_from(picos).unwrap_or(i64::MAX).min(limits::TIME_PICOS)))
+        });
+        let control = Control {
+            read_hit: AfterTicks::new(of.read_hit),
+            read_miss: AfterTicks::new(of.read_miss),
+            write: AfterTicks::new(of.write),
+            read_completion: duration(of.read_completion),
+            write_completion: duration(of.write_completion),
+            read_block: interface,
+            write_block: interface,
+            store_and_forward: of.store_and_forward,
+            read_water_mark: of.read_water_mark.0.unsigned_abs(),
+            reselect: duration(of.reselect),
+            write_data_delay: duration(of.write_data_delay),
+            extra_disconnect: of.extra_write_disconnect.map(ExtraTicks::new),
+            minimum_write_seek: duration(of.minimum_write_seek),
+            preseek: of.preseek,
+            depth: of.queue_depth,
+            scheduler: of.scheduler,
+            segments: of.segments,
+            segment_blocks: of.segment_blocks.into(),
+            read_ahead_blocks: of.read_ahead_blocks.into(),
+            read_ahead_to: of.read_ahead_to,
+            read_free_blocks: of.read_free_blocks,
+            write_buffer_blocks: of.write_buffer_blocks.into(),
+            write_ranges: of.write_ranges,
+            write_cache: of.write_cache,
+            immediate_read: of.immediate_read,
+            immediate_write: of.immediate_write,
+            age_bound: duration(of.age_bound),
+            longest_pass: duration(of.longest_pass),
+        };
+        let Some(bus) = parameters.host_bus else { return (control, None) };
+        let on_host_bus = Control {
+            read_block: interface.max(duration(bus.read_block)),
+            write_block: interface.max(duration(bus.write_block)),
+            ..control
+        };
+        (if bus.connected { on_host_bus } else { control }, Some(on_host_bus))
+    }
 }

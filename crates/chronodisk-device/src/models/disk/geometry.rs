@@ -12,7 +12,7 @@
 use super::parameters::{Defect, GeometryParameters, ParameterError, SkewUnit, Sparing, TrackOrder, ZoneParameters};
 
 /// The layout of a drive, prepared for lookups.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     surfaces: u32,
     order: TrackOrder,
@@ -59,7 +59,7 @@ pub(crate) struct BlockPosition {
     pub(crate) remapped: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Zone {
     first_cylinder: u32,
     cylinders: u32,
@@ -97,7 +97,7 @@ struct Unit {
 }
 
 /// Slipped positions, ascending; with slips to the end, positions that count no spares.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slips {
     positions: Vec<u64>,
     /// Position minus index: slip i is before a rank, counted from where slip 0 can matter, if `keys[i] <= rank`.
@@ -173,15 +173,6 @@ impl Geometry {
     /// Blocks on each track of the zone of `block`.
     pub(crate) fn blocks_per_track(&self, block: u64) -> u32 {
         self.zone_of(block).blocks_per_track
-    }
-
-    /// The cylinder of `block` when only zones are known, without spares, slips and defects.
-    pub(crate) fn rough_track(&self, block: u64) -> (Track, u64) {
-        let zone = self.zone_of(block);
-        let position = block - zone.first_block;
-        let per_track = u64::from(zone.blocks_per_track);
-        let track = self.track(zone, (position / per_track).min(zone.tracks(self.surfaces) - 1));
-        (track, mul_div(position % per_track, self.turn, per_track))
     }
 
     fn zone_of(&self, block: u64) -> &Zone {

@@ -35,7 +35,7 @@ fn signed_duration(time: Picos) -> i64 {
 }
 
 /// Seeks, head switches and rotation of a drive.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mechanics {
     pub(crate) access: Access,
     seek: Seek,
@@ -148,11 +148,6 @@ impl Mechanics {
         mechanics
     }
 
-    /// Whether accesses take a fixed time.
-    pub(crate) fn is_constant(&self) -> bool {
-        matches!(self.access, Access::Constant(_))
-    }
-
     pub(crate) fn spindle(&self) -> &Spindle {
         &self.spindle
     }
@@ -192,7 +187,7 @@ fn coarse_shift(cylinders: u32) -> u32 {
 }
 
 /// A seek curve in ticks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Seek {
     Constant(Ticks),
     Linear {
@@ -211,7 +206,7 @@ enum Seek {
 }
 
 /// Straight lines between points.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Extracted {
     /// Distances and times from (0, 0) on.
     points: Vec<(u32, Ticks)>,
@@ -220,7 +215,7 @@ struct Extracted {
     shift: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Hpl {
     threshold: u32,
     root: (Ticks, Ticks),

@@ -50,13 +50,13 @@ const LONGEST_DESTAGE: u64 = 256;
 
 impl NonvolatileDisk {
     pub(super) fn new(disk: Disk, parameters: NonvolatileParameters) -> Self {
-        let (control, info) = (&disk.drive.control, disk.info().clone());
+        let (info, [read_block, write_block]) = (disk.info().clone(), disk.block_times());
         NonvolatileDisk {
             info: DeviceInfo { volatile_cache: false, ..info },
             capacity: parameters.blocks.into(),
             access: duration(parameters.access),
-            read_block: control.read_block,
-            write_block: control.write_block,
+            read_block,
+            write_block,
             disk,
             now: Nanos::ZERO,
             dirty: Vec::new(),

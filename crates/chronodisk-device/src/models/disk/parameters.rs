@@ -55,12 +55,8 @@ pub struct DiskParameters {
     pub mechanics: MechanicsParameters,
     /// The controller's handling of requests.
     pub controller: ControllerParameters,
-    /// The controller's buffer.
-    pub cache: CacheParameters,
-    /// In which order requests that wait are served.
-    pub queue: QueueParameters,
-    /// The bus to the host.
-    pub bus: BusParameters,
+    /// The bus of the computer with which the drive was traced.
+    pub host_bus: Option<HostBusParameters>,
     /// A write cache that survives loss of power, in front of all this.
     pub nonvolatile: Option<NonvolatileParameters>,
 }
@@ -322,215 +318,92 @@ pub struct After {
     pub write: Picos,
 }
 
-/// The controller's times and its policy between bus and medium.
+/// The controller: a command's overheads, the interface, the buffer, the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControllerParameters {
-    /// Before everything else ("Per-request overhead time").
-    pub per_request_overhead: Picos,
-    /// All overheads of this structure are multiplied by it ("Time scale for overheads"); usually one.
-    pub overhead_scale: Millionths,
-    /// Shortest time for a block to cross the interface ("Bulk sector transfer time").
-    pub block_transfer: Picos,
-    /// "Read hit over.": command of a read that finds data in the buffer.
+    /// Bytes a second on the interface; without a value, data cross it in no time.
+    pub interface_rate: Option<u64>,
+    /// Command of a read whose first block is in the buffer.
     pub read_hit: After,
-    /// "Read miss over.": command of a read that goes to the medium.
+    /// Command of another read.
     pub read_miss: After,
-    /// "Write hit over.": command of a write that may complete before it is on the medium.
-    pub write_hit: After,
-    /// "Write miss over.": command of a write that may not.
-    pub write_miss: After,
-    /// After a read's last block ("Read completion overhead").
+    /// Any other command.
+    pub write: After,
+    /// From a read's last block on the interface to its completion.
     pub read_completion: Picos,
-    /// After a write's last block ("Write completion overhead").
+    /// From a write's last block to its completion.
     pub write_completion: Picos,
-    /// Before each phase of data on the bus ("Data preparation overhead").
-    pub data_preparation: Picos,
-    /// Getting the bus back after a request's first disconnection ("First reselect overhead").
-    pub first_reselect: Picos,
-    /// Getting it back after later ones ("Other reselect overhead").
-    pub other_reselect: Picos,
-    /// A read's disconnection ("Read disconnect afterread", "afterwrite").
-    pub read_disconnect: After,
-    /// A write's disconnection ("Write disconnect overhead").
-    pub write_disconnect: Picos,
-    /// A write that follows a write and does not continue it disconnects before its data ("Extra write disconnect").
+    /// A read crosses the interface when all of it is in the buffer, not as it comes.
+    pub store_and_forward: bool,
+    /// A read that waited for the medium crosses the interface when this share of it is in the buffer, from 0 to 1.
+    pub read_water_mark: Millionths,
+    /// From then on until the read has the interface.
+    pub reselect: Picos,
+    /// From a write's command until its data cross the interface.
+    pub write_data_delay: Picos,
+    /// Times of a write that follows another one and does not continue it.
     pub extra_write_disconnect: Option<ExtraDisconnect>,
-    /// Least time of a write's positioning unless it continues the write before it ("Minimum seek delay").
+    /// Least positioning time of a write that does not go on without a gap.
     pub minimum_write_seek: Picos,
-    /// Keep the bus while a read waits for the medium ("Hold bus entire read xfer").
-    pub hold_bus_for_read: bool,
-    /// Keep the bus while a write waits for the medium ("Hold bus entire write xfer").
-    pub hold_bus_for_write: bool,
-    /// Never give up the bus within a request ("Never disconnect").
-    pub never_disconnect: bool,
-    /// A whole hit may use the bus while the arm works for another request ("Allow sneaky full read hits").
-    pub sneaky_full_read_hits: bool,
-    /// The same for a partial hit ("Allow sneaky partial read hits").
-    pub sneaky_partial_read_hits: bool,
-    /// A hit that waits for the medium may let another use the bus between ("Allow sneaky intermediate read hits").
-    pub sneaky_intermediate_read_hits: bool,
-    /// A write that waits may move its data while the arm works for another request ("Allow write prebuffering").
-    pub write_prebuffering: bool,
-    /// When the arm may leave for the next request ("Preseeking level").
-    pub preseek: Preseek,
-    /// "Disconnect write if seek": give up the bus during a write's seek.
-    pub disconnect_write_if_seek: bool,
+    /// The arm leaves for a write when its data begin to cross, not when they are in the buffer.
+    pub preseek: bool,
+    /// Commands in the drive; others wait outside, in order of arrival.
+    pub queue_depth: u32,
+    /// The order in which the arm serves them.
+    pub scheduler: Scheduler,
+    /// Segments of the buffer for reads.
+    pub segments: u32,
+    /// Blocks of a segment.
+    pub segment_blocks: u32,
+    /// Most blocks that are read on behind a read.
+    pub read_ahead_blocks: u32,
+    /// Where reading on ends besides.
+    pub read_ahead_to: ReadAheadTo,
+    /// Blocks of the track that pass before the first wanted one are kept.
+    pub read_free_blocks: bool,
+    /// Blocks of the buffer for writes.
+    pub write_buffer_blocks: u32,
+    /// Ranges of consecutive blocks in it.
+    pub write_ranges: u32,
+    /// A write completes in the buffer.
+    pub write_cache: bool,
+    /// A read begins with the wanted block that passes first (zero latency).
+    pub immediate_read: bool,
+    /// So does a write.
+    pub immediate_write: bool,
+    /// Older requests go before all others.
+    pub age_bound: Picos,
+    /// A pass of the arm goes on so long while an older request waits.
+    pub longest_pass: Picos,
 }
 
-/// The extra disconnection of some drives' writes ("Extradisc ...").
+/// The disconnection of some drives' writes before their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraDisconnect {
-    /// The command ("Extradisc command overhead").
-    pub command: Picos,
-    /// The disconnection itself ("Extradisc disconnect overhead").
-    pub disconnect: Picos,
-    /// From it until the bus is taken again ("Extradisc inter-disconnect delay").
-    pub inter_disconnect_delay: Picos,
-    /// The disconnection after the data ("Extradisc 2nd disconnect overhead").
-    pub second_disconnect: Picos,
-    /// The arm starts this long after the command ("Extradisc seek delta").
-    pub seek_delta: Picos,
+    /// The command.
+    pub overhead: Picos,
+    /// From then on until the data cross the interface.
+    pub data_delay: Picos,
+    /// From the last block's arrival on the medium to the completion.
+    pub completion: Picos,
 }
 
-/// When the arm may leave for the next request ("Preseeking level").
+/// Where reading on ends if `read_ahead_blocks` does not end it before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preseek {
-    /// 0: when the host has acknowledged the completion.
+pub enum ReadAheadTo {
+    /// Nowhere.
     #[default]
-    AfterAcknowledgement,
-    /// 1: while the completion is being sent.
-    DuringCompletion,
-    /// 2: as soon as the medium's part, with the least read-ahead, is over.
-    AfterMedia,
+    ReadAhead,
+    /// At the end of the track.
+    TrackEnd,
+    /// At the end of the track, or of the next one if the segment began before the track.
+    TrackEndOrNext,
 }
 
-/// The segmented buffer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheParameters {
-    /// Segments ("Number of buffer segments").
-    pub segments: u32,
-    /// Segments that may hold data not yet on the medium ("Maximum number of write segments").
-    pub write_segments: u32,
-    /// Blocks of a segment ("Segment size").
-    pub segment_blocks: u32,
-    /// Writes have a segment of their own, which no read uses ("Use separate write segment").
-    pub separate_write_segment: bool,
-    /// Blocks kept after completion ("Enable caching in buffer").
-    pub caching: Caching,
-    /// A disconnected write takes the bus again when no more than this part of the buffer waits for the medium
-    /// ("Low (write) water mark"); 0 to 1.
-    pub low_water: Millionths,
-    /// A disconnected read takes the bus again when this part has been read ("High (read) water mark"); 0 to 1.
-    pub high_water: Millionths,
-    /// The water marks are parts of the smaller of request and segment, not of the segment ("Set watermark by
-    /// reqsize").
-    pub water_by_request: bool,
-    /// How far the drive reads on ("Buffer continuous read").
-    pub read_ahead: ReadAhead,
-    /// Blocks that are read on before another request may stop it ("Minimum read-ahead").
-    pub minimum_read_ahead: u32,
-    /// Most blocks read on; zero for as many as the segment holds ("Maximum read-ahead").
-    pub maximum_read_ahead: u32,
-    /// Blocks that read-ahead may displace ("Read-ahead over requested").
-    pub read_ahead_over: ReadAheadOver,
-    /// A whole hit starts the reading on again ("Read-ahead on idle hit").
-    pub read_ahead_on_idle_hit: bool,
-    /// After a seek, blocks before the first wanted one are kept too ("Read any free blocks").
-    pub read_free_blocks: bool,
-    /// When a write completes ("Fast write level").
-    pub fast_write: FastWrite,
-    /// A read begins with the first wanted block that passes ("Immediate buffer read").
-    pub immediate_read: bool,
-    /// A write begins with the first wanted block that passes ("Immediate buffer write").
-    pub immediate_write: bool,
-    /// Writes that continue each other share a segment ("Combine seq writes").
-    pub combine_writes: bool,
-    /// Reading on stops within a block ("Stop prefetch in sector").
-    pub stop_read_ahead_in_block: bool,
-    /// A write to the segment that is being filled ends the reading on ("Write hit stop prefetch").
-    pub write_hit_stops_read_ahead: bool,
-    /// Blocks go from the medium straight into the segment ("Read directly to buffer").
-    pub read_directly_to_buffer: bool,
-    /// A partial hit starts its transfer at once instead of at the high water mark ("Immed transfer partial hit").
-    pub immediate_partial_hits: bool,
-    /// A read that begins at the very block that is being read is a partial hit ("Allow almost read hits").
-    pub almost_read_hits: bool,
-    /// Reads may use data of writes ("Allow read hits on write data").
-    pub read_hits_on_write_data: bool,
-}
-
-/// Blocks that the buffer keeps after completion ("Enable caching in buffer").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
-    /// 0: nothing.
-    None,
-    /// 1: everything.
-    #[default]
-    All,
-    /// 2: blocks of reads.
-    ReadsOnly,
-}
-
-/// How far the drive reads on after a read ("Buffer continuous read").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadAhead {
-    /// 0: not at all.
-    #[default]
-    None,
-    /// 1: to the end of the track.
-    ToTrackEnd,
-    /// 2: to the end of the cylinder.
-    ToCylinderEnd,
-    /// 3: until the segment is full.
-    UntilFull,
-    /// 4: to the end of the track, and a track more if the segment began before it.
-    ToTrackEndOrNext,
-}
-
-/// Blocks that read-ahead may displace ("Read-ahead over requested").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadAheadOver {
-    /// −1: the blocks that were delivered are given up as soon as the request completes.
-    DropDelivered,
-    /// 0: nothing.
-    #[default]
-    Nothing,
-    /// 1: the blocks that were just delivered.
-    Delivered,
-}
-
-/// When a write completes ("Fast write level").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FastWrite {
-    /// 0: when it is on the medium.
-    #[default]
-    Never,
-    /// 1: when it is in the buffer, if it continues the write that is under way.
-    Sequential,
-    /// 2: when it is in the buffer.
-    Always,
-}
-
-/// The queue inside the drive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueParameters {
-    /// Requests in the drive at once; others wait outside in order of arrival ("Max queue length", with 0 for 1).
-    pub depth: u32,
-    /// The order.
-    pub scheduler: Scheduler,
-    /// The scheduler's knowledge of the geometry.
-    pub knowledge: GeometryKnowledge,
-    /// Assumed overhead of a read when its position is predicted ("Read initiation delay").
-    pub read_initiation: Picos,
-    /// Assumed overhead of a write ("Write initiation delay").
-    pub write_initiation: Picos,
-}
-
-/// The order in which requests that wait are served.
+/// The order in which the arm serves reads, and writes from the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
-    /// First come, first served.
-    #[default]
+    /// First come, first served; a write that completed in the buffer keeps its place.
     Fcfs,
     /// Shortest seek time first.
     Sstf,
@@ -539,34 +412,25 @@ pub enum Scheduler {
     /// C-LOOK: upwards only, then back to the lowest.
     CLook,
     /// Shortest positioning time first: seek and rotation.
+    #[default]
     Sptf,
     /// SPTF whose positioning times shrink with waiting (Seltzer, Chen, Ousterhout, "Disk Scheduling Revisited", 1990:
-    /// aged SPTF): so many millionths of the time waited are subtracted.
+    /// aged SPTF): so many millionths of the time that a read has waited are subtracted.
     AgedSptf {
         /// Credit per time waited.
         weight: Millionths,
     },
 }
 
-/// The scheduler's knowledge of blocks' places ("Cylinder mapping strategy").
+/// The bus of the computer with which a drive was traced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GeometryKnowledge {
-    /// Block numbers alone; the position is taken as proportional to them.
-    #[default]
-    BlockNumbers,
-    /// Zones, without spares, slips and defects.
-    Zones,
-    /// Everything.
-    Exact,
-}
-
-/// The bus between drive and host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BusParameters {
-    /// A block's time in a read ("Read block transfer time").
+pub struct HostBusParameters {
+    /// A block's time in a read, if that is slower than the interface.
     pub read_block: Picos,
-    /// A block's time in a write ("Write block transfer time").
+    /// A block's time in a write.
     pub write_block: Picos,
+    /// Requests cross it. In `chronodisk validate` they always do.
+    pub connected: bool,
 }
 
 /// The non-volatile write cache of Thekkath, Wilkes and Lazowska, "Techniques for File System Simulation" (1994),
@@ -616,8 +480,10 @@ pub mod limits {
     pub const SEGMENTS: u32 = 1 << 12;
     /// Blocks of a segment or of the non-volatile cache: 64 GiB.
     pub const SEGMENT_BLOCKS: u32 = 1 << 27;
-    /// Requests queued in the drive.
-    pub const QUEUE_DEPTH: u32 = 1 << 16;
+    /// Commands in the drive.
+    pub const QUEUE_DEPTH: u32 = 1_024;
+    /// Ranges in the write buffer.
+    pub const WRITE_RANGES: u32 = 4_096;
     /// Turns a minute.
     pub const RPM: u32 = 1_000_000;
 }

@@ -5,14 +5,14 @@
 //! [[geometry.zones]]              # one for each range of cylinders
 //! [mechanics]                     # arm, heads, spindle
 //! [mechanics.seek]                # time to move the arm
-//! [controller]                    # a request's overheads, and policy between bus and medium
+//! [controller]                    # overheads, interface, buffer, queue
 //! [controller.extra-write-disconnect]   # optional
-//! [cache]                         # the segmented buffer
-//! [queue]                         # optional: order of the requests in the drive
-//! [bus]                           # optional: times that the bus adds
+//! [host-bus]                      # optional: the bus of the computer with which the drive was traced
 //! [nonvolatile]                   # optional: a write cache that survives loss of power
-//! [streaming]                     # instead of controller, cache, queue, bus and nonvolatile: see `streaming/toml.rs`
 //! ```
+//!
+//! `member = "NAME"` in place of `geometry` and `mechanics` takes them from another profile of this kind: a drive that
+//! differs in its controller.
 //!
 //! Each key is described where it is written (see a profile in `profiles/disk`, or `docs/importing-a-disk.md`) by the
 //! text that the functions below give it. A key that may be missing has a default, which is the state of a plain drive:
@@ -25,11 +25,13 @@ use std::sync::Arc;
 
 use chronodisk_sim::SECTOR_BYTES;
 
+use super::nonvolatile::NonvolatileDisk;
 use super::parameters::*;
-use super::{Drive, model, streaming};
+use super::{Disk, Drive};
 use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::models::blueprint::Blueprint;
+use crate::models::blueprint::{Blueprint, FindMembers};
+use crate::{DeviceInfo, DeviceModel};
 use read::Reader;
 pub use write::{ProfileHeading, write_profile};
 
@@ -68,6 +70,8 @@ trait Visitor {
     fn positions(&mut self, key: Key, value: &mut u64, unit: PositionUnit) -> Outcome;
     /// An angle; all of them have one unit.
     fn angle(&mut self, key: Key, value: &mut Millionths, unit: &mut Option<SkewUnit>) -> Outcome;
+    /// Bytes a second; missing: no limit.
+    fn rate(&mut self, key: Key, value: &mut Option<u64>) -> Outcome;
     /// A speed of rotation.
     fn rotation(&mut self, key: Key, value: &mut Rpm) -> Outcome;
     /// True or false.
@@ -145,16 +149,21 @@ fn platters(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
 /// All of a drive.
 fn disk(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
     platters(visitor, disk)?;
-    let about = "A request's overheads, and the policy between bus and medium. \"after read\" and \"after write\" mean \
-                 the request that was completed before.";
+    electronics(visitor, disk)
+}
+
+/// Controller, host bus and non-volatile memory.
+fn electronics(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
+    let about = "Overheads, interface, buffer, queue. \"after read\" and \"after write\" mean the request that was \
+                 completed before.";
     table(visitor, key("controller", about), &mut |visitor| controller(visitor, &mut disk.controller))?;
-    table(visitor, key("cache", "The segmented buffer."), &mut |visitor| cache(visitor, &mut disk.cache))?;
-    let about = "Order of the requests that the drive has taken.";
-    table(visitor, optional("queue", about), &mut |visitor| queue(visitor, &mut disk.queue))?;
-    let about = "Time of a sector on the bus; the slower of it and block-transfer above counts.";
-    table(visitor, optional("bus", about), &mut |visitor| {
-        visitor.time(optional("read-block", "in a read"), &mut disk.bus.read_block)?;
-        visitor.time(optional("write-block", "in a write"), &mut disk.bus.write_block)
+    let about = "The bus of the computer with which the drive was traced: time of 512 bytes, if the interface is not \
+                 slower.";
+    optional_table(visitor, optional("host-bus", about), &mut disk.host_bus, &mut |visitor, bus| {
+        visitor.time(optional("read-block", "in a read"), &mut bus.read_block)?;
+        visitor.time(optional("write-block", "in a write"), &mut bus.write_block)?;
+        let about = "requests cross it; in `chronodisk validate` they always do";
+        visitor.flag(optional("connected", about), &mut bus.connected)
     })?;
     let about = "A write cache that survives loss of power: writes complete in it and are destaged in C-SCAN order \
                  while no read waits.";
@@ -333,167 +342,78 @@ fn hpl(visitor: &mut dyn Visitor, curve: &mut HplCurve) -> Outcome {
     Ok(())
 }
 
-fn controller(visitor: &mut dyn Visitor, controller: &mut ControllerParameters) -> Outcome {
-    let about = "before everything else";
-    visitor.time(optional("per-request-overhead", about), &mut controller.per_request_overhead)?;
-    let about = "all overheads are multiplied by it";
-    visitor.fraction(optional("overhead-scale", about), &mut controller.overhead_scale)?;
-    let about = "shortest time of a sector on the interface";
-    visitor.time(optional("block-transfer", about), &mut controller.block_transfer)?;
-    let commands = [
-        ("read-hit-after-read", "command of a read that finds data in the buffer", &mut controller.read_hit.read),
-        ("read-hit-after-write", "", &mut controller.read_hit.write),
-        ("read-miss-after-read", "command of a read that goes to the medium", &mut controller.read_miss.read),
-        ("read-miss-after-write", "", &mut controller.read_miss.write),
-        ("write-hit-after-read", "command of a write that may complete early", &mut controller.write_hit.read),
-        ("write-hit-after-write", "", &mut controller.write_hit.write),
-        ("write-miss-after-read", "command of a write that may not", &mut controller.write_miss.read),
-        ("write-miss-after-write", "", &mut controller.write_miss.write),
-        ("read-completion", "after a read's last sector", &mut controller.read_completion),
-        ("write-completion", "after a write's last sector", &mut controller.write_completion),
-        ("data-preparation", "before each phase of data on the bus", &mut controller.data_preparation),
-        ("first-reselect", "getting the bus back the first time", &mut controller.first_reselect),
-        ("other-reselect", "getting it back again", &mut controller.other_reselect),
-        ("read-disconnect-after-read", "a read's disconnection", &mut controller.read_disconnect.read),
-        ("read-disconnect-after-write", "", &mut controller.read_disconnect.write),
-        ("write-disconnect", "a write's disconnection", &mut controller.write_disconnect),
+fn controller(visitor: &mut dyn Visitor, of: &mut ControllerParameters) -> Outcome {
+    visitor.rate(optional("interface-rate", "of the interface; missing: no limit"), &mut of.interface_rate)?;
+    if visitor.is_reading() {
+        let (mut read, mut write) = (Picos::ZERO, Picos::ZERO);
+        visitor.time(optional("read-overhead", "default of the four overheads of reads"), &mut read)?;
+        visitor.time(optional("write-overhead", "default of the two overheads of writes"), &mut write)?;
+        (of.read_hit, of.read_miss) = (After { read, write: read }, After { read, write: read });
+        of.write = After { read: write, write };
+    }
+    let times = [
+        ("read-hit-after-read", "command of a read whose first sector is in the buffer", &mut of.read_hit.read),
+        ("read-hit-after-write", "", &mut of.read_hit.write),
+        ("read-miss-after-read", "command of another read", &mut of.read_miss.read),
+        ("read-miss-after-write", "", &mut of.read_miss.write),
+        ("write-after-read", "any other command", &mut of.write.read),
+        ("write-after-write", "", &mut of.write.write),
+        ("read-completion", "from a read's last sector to its completion", &mut of.read_completion),
+        ("write-completion", "the same of a write", &mut of.write_completion),
+        ("reselect", "until a read that waited for the medium has the interface", &mut of.reselect),
+        ("write-data-delay", "from a write's command until its data cross", &mut of.write_data_delay),
         (
             "minimum-write-seek",
-            "least positioning of a write that does not continue the one before",
-            &mut controller.minimum_write_seek,
+            "least positioning of a write that does not go on without a gap",
+            &mut of.minimum_write_seek,
         ),
     ];
-    for (name, about, time) in commands {
+    for (name, about, time) in times {
         visitor.time(optional(name, about), time)?;
     }
-    let flags = [
-        ("hold-bus-for-read", "keep the bus while a read waits for the medium", &mut controller.hold_bus_for_read),
-        ("hold-bus-for-write", "keep the bus while a write waits for the medium", &mut controller.hold_bus_for_write),
-        ("never-disconnect", "keep the bus for the whole of each request", &mut controller.never_disconnect),
-        ("disconnect-write-if-seek", "give up the bus during a write's seek", &mut controller.disconnect_write_if_seek),
-        (
-            "sneaky-full-read-hits",
-            "a whole hit may use the bus while the arm serves another request",
-            &mut controller.sneaky_full_read_hits,
-        ),
-        ("sneaky-partial-read-hits", "so may a partial hit", &mut controller.sneaky_partial_read_hits),
-        (
-            "sneaky-intermediate-read-hits",
-            "while a hit waits for the medium, another may use the bus",
-            &mut controller.sneaky_intermediate_read_hits,
-        ),
-        (
-            "write-prebuffering",
-            "a queued write may move its data while the arm serves another request",
-            &mut controller.write_prebuffering,
-        ),
-    ];
-    for (name, about, flag) in flags {
-        visitor.flag(optional(name, about), flag)?;
-    }
-    let preseeks = [
-        ("after-acknowledgement", Preseek::AfterAcknowledgement),
-        ("during-completion", Preseek::DuringCompletion),
-        ("after-media", Preseek::AfterMedia),
-    ];
-    choose(
-        visitor,
-        optional("preseek", "when the arm may leave for the next request"),
-        &preseeks,
-        &mut controller.preseek,
-    )?;
+    let about = "a read crosses the interface when all of it is in the buffer, not as it comes";
+    visitor.flag(optional("store-and-forward", about), &mut of.store_and_forward)?;
+    let about = "a read crosses when this share of it is in the buffer; 0: as it comes";
+    visitor.fraction(optional("read-water-mark", about), &mut of.read_water_mark)?;
+    let about = "the arm leaves for a write as its data begin to cross, not behind them";
+    visitor.flag(optional("preseek", about), &mut of.preseek)?;
+    buffer(visitor, of)?;
+    queue(visitor, of)?;
     let about = "A write that follows a write and does not continue it disconnects before its data.";
-    let extra = &mut controller.extra_write_disconnect;
+    let extra = &mut of.extra_write_disconnect;
     optional_table(visitor, optional("extra-write-disconnect", about), extra, &mut |visitor, extra| {
-        let times = [
-            ("command", "the command", &mut extra.command),
-            ("disconnect", "the disconnection", &mut extra.disconnect),
-            ("inter-disconnect-delay", "until the bus is taken again", &mut extra.inter_disconnect_delay),
-            ("second-disconnect", "the disconnection after the data", &mut extra.second_disconnect),
-            ("seek-delta", "from the command's end to the arm's start", &mut extra.seek_delta),
-        ];
-        times.into_iter().try_for_each(|(name, about, time)| visitor.time(optional(name, about), time))
+        visitor.time(optional("overhead", "its command, instead of write-after-write"), &mut extra.overhead)?;
+        visitor.time(optional("data-delay", "from then on until its data cross"), &mut extra.data_delay)?;
+        visitor.time(optional("completion", "instead of write-completion"), &mut extra.completion)
     })
 }
 
-fn cache(visitor: &mut dyn Visitor, cache: &mut CacheParameters) -> Outcome {
-    visitor.count(key("segments", ""), &mut cache.segments, 1, limits::SEGMENTS)?;
-    let about = "of them may hold data not yet on the medium";
-    visitor.count(optional("write-segments", about), &mut cache.write_segments, 1, limits::SEGMENTS)?;
-    sectors32(visitor, key("segment-size", "of each"), &mut cache.segment_blocks)?;
-    let about = "writes have a segment of their own";
-    visitor.flag(optional("separate-write-segment", about), &mut cache.separate_write_segment)?;
-    let cachings = [("none", Caching::None), ("all", Caching::All), ("reads-only", Caching::ReadsOnly)];
-    choose(visitor, optional("caching", "what is kept after completion"), &cachings, &mut cache.caching)?;
-    let about = "a disconnected write goes on when no more than this part waits for the medium";
-    visitor.fraction(optional("low-water", about), &mut cache.low_water)?;
-    let about = "a disconnected read goes on when this part has been read";
-    visitor.fraction(optional("high-water", about), &mut cache.high_water)?;
-    let about = "water marks are parts of the smaller of request and segment, else of the segment";
-    visitor.flag(optional("water-by-request", about), &mut cache.water_by_request)?;
-    let read_aheads = [
-        ("none", ReadAhead::None),
-        ("to-track-end", ReadAhead::ToTrackEnd),
-        ("to-cylinder-end", ReadAhead::ToCylinderEnd),
-        ("until-full", ReadAhead::UntilFull),
-        ("to-track-end-or-next", ReadAhead::ToTrackEndOrNext),
+fn buffer(visitor: &mut dyn Visitor, of: &mut ControllerParameters) -> Outcome {
+    visitor.count(optional("segments", "of the buffer, for reads"), &mut of.segments, 1, limits::SEGMENTS)?;
+    sectors32(visitor, key("segment-size", "of each"), &mut of.segment_blocks)?;
+    let about = "at most a segment; a stream keeps its last sectors with at most half of one";
+    sectors32(visitor, optional("read-ahead", about), &mut of.read_ahead_blocks)?;
+    let ends = [
+        ("read-ahead", ReadAheadTo::ReadAhead),
+        ("track-end", ReadAheadTo::TrackEnd),
+        ("track-end-or-next", ReadAheadTo::TrackEndOrNext),
     ];
-    let about = "how far the drive reads on; -or-next: a track more if the segment began before this one";
-    choose(visitor, optional("read-ahead", about), &read_aheads, &mut cache.read_ahead)?;
-    let about = "before another request may stop it";
-    sectors32(visitor, optional("minimum-read-ahead", about), &mut cache.minimum_read_ahead)?;
-    let about = "0: as much as the segment holds";
-    sectors32(visitor, optional("maximum-read-ahead", about), &mut cache.maximum_read_ahead)?;
-    let overs = [
-        ("drop-delivered", ReadAheadOver::DropDelivered),
-        ("nothing", ReadAheadOver::Nothing),
-        ("delivered", ReadAheadOver::Delivered),
-    ];
-    let about = "what sectors that are read on may push out; drop-delivered: delivered ones go at completion";
-    choose(visitor, optional("read-ahead-over", about), &overs, &mut cache.read_ahead_over)?;
-    let fast_writes =
-        [("never", FastWrite::Never), ("sequential", FastWrite::Sequential), ("always", FastWrite::Always)];
-    let about = "whether a write completes in the buffer; sequential: if it continues the one under way";
-    choose(visitor, optional("fast-write", about), &fast_writes, &mut cache.fast_write)?;
-    let flags = [
-        ("read-ahead-on-idle-hit", "a whole hit starts the reading on again", &mut cache.read_ahead_on_idle_hit),
-        ("read-free-blocks", "sectors that pass before the first wanted one are kept", &mut cache.read_free_blocks),
-        (
-            "immediate-read",
-            "zero latency: a read begins with whatever wanted sector passes first",
-            &mut cache.immediate_read,
-        ),
-        ("immediate-write", "so does a write", &mut cache.immediate_write),
-        ("combine-writes", "writes that continue each other share a segment", &mut cache.combine_writes),
-        ("stop-read-ahead-in-block", "reading on stops within a sector", &mut cache.stop_read_ahead_in_block),
-        (
-            "write-hit-stops-read-ahead",
-            "a write to the segment that is being filled ends the reading on",
-            &mut cache.write_hit_stops_read_ahead,
-        ),
-        (
-            "read-directly-to-buffer",
-            "the medium fills the segment, else a sector buffer before it",
-            &mut cache.read_directly_to_buffer,
-        ),
-        (
-            "immediate-partial-hits",
-            "a partial hit moves its data at once, else at the high water mark",
-            &mut cache.immediate_partial_hits,
-        ),
-        (
-            "almost-read-hits",
-            "a read of the very sector that is being read is a partial hit",
-            &mut cache.almost_read_hits,
-        ),
-        ("read-hits-on-write-data", "reads may use data of writes", &mut cache.read_hits_on_write_data),
-    ];
-    flags.into_iter().try_for_each(|(name, about, flag)| visitor.flag(optional(name, about), flag))
+    let about = "where reading on ends besides; -or-next: a track more if the segment began before this one";
+    choose(visitor, optional("read-ahead-to", about), &ends, &mut of.read_ahead_to)?;
+    let about = "sectors of the track that pass before the first wanted one are kept";
+    visitor.flag(optional("read-free-blocks", about), &mut of.read_free_blocks)?;
+    sectors32(visitor, key("write-buffer", "for writes"), &mut of.write_buffer_blocks)?;
+    let about = "of consecutive sectors in it";
+    visitor.count(optional("write-ranges", about), &mut of.write_ranges, 1, limits::WRITE_RANGES)?;
+    visitor.flag(optional("write-cache", "a write completes in the buffer"), &mut of.write_cache)?;
+    let about = "zero latency: a read begins with the wanted sector that passes first";
+    visitor.flag(optional("immediate-read", about), &mut of.immediate_read)?;
+    visitor.flag(optional("immediate-write", "so does a write"), &mut of.immediate_write)
 }
 
-fn queue(visitor: &mut dyn Visitor, queue: &mut QueueParameters) -> Outcome {
-    visitor.count(optional("depth", "requests taken at once"), &mut queue.depth, 0, limits::QUEUE_DEPTH)?;
-    let mut index = match queue.scheduler {
+fn queue(visitor: &mut dyn Visitor, of: &mut ControllerParameters) -> Outcome {
+    visitor.count(optional("queue-depth", "commands in the drive"), &mut of.queue_depth, 1, limits::QUEUE_DEPTH)?;
+    let mut index = match of.scheduler {
         Scheduler::Fcfs => 0,
         Scheduler::Sstf => 1,
         Scheduler::Look => 2,
@@ -503,7 +423,7 @@ fn queue(visitor: &mut dyn Visitor, queue: &mut QueueParameters) -> Outcome {
     };
     let names = ["fcfs", "sstf", "look", "c-look", "sptf", "aged-sptf"];
     visitor.choice(optional("scheduler", "which of them is next"), &names, &mut index)?;
-    queue.scheduler = match (index, queue.scheduler) {
+    of.scheduler = match (index, of.scheduler) {
         (0, _) => Scheduler::Fcfs,
         (1, _) => Scheduler::Sstf,
         (2, _) => Scheduler::Look,
@@ -518,14 +438,9 @@ fn queue(visitor: &mut dyn Visitor, queue: &mut QueueParameters) -> Outcome {
             Scheduler::AgedSptf { weight }
         }
     };
-    let knowledge = [
-        ("block-numbers", GeometryKnowledge::BlockNumbers),
-        ("zones", GeometryKnowledge::Zones),
-        ("exact", GeometryKnowledge::Exact),
-    ];
-    choose(visitor, optional("knowledge", "what it knows of the geometry"), &knowledge, &mut queue.knowledge)?;
-    visitor.time(optional("read-initiation", "assumed overhead of a read"), &mut queue.read_initiation)?;
-    visitor.time(optional("write-initiation", "assumed overhead of a write"), &mut queue.write_initiation)
+    visitor.time(optional("age-bound", "older requests go before all others"), &mut of.age_bound)?;
+    let about = "a pass of the arm goes on so long while an older request waits";
+    visitor.time(optional("longest-pass", about), &mut of.longest_pass)
 }
 
 /// A plain drive: the defaults of missing keys.
@@ -548,10 +463,15 @@ fn plain() -> DiskParameters {
             rotation: Rpm { numerator: 1, denominator: 1 },
             initial_phase: InitialPhase::default(),
         },
-        controller: ControllerParameters { overhead_scale: Millionths::ONE, ..ControllerParameters::default() },
-        cache: CacheParameters { write_segments: 1, ..CacheParameters::default() },
-        queue: QueueParameters { depth: 1, ..QueueParameters::default() },
-        bus: BusParameters::default(),
+        controller: ControllerParameters {
+            queue_depth: 1,
+            segments: 1,
+            write_ranges: 64,
+            age_bound: Picos::from_micros(500_000),
+            longest_pass: Picos::from_micros(100_000),
+            ..ControllerParameters::default()
+        },
+        host_bus: None,
         nonvolatile: None,
     }
 }
@@ -561,17 +481,19 @@ fn plain() -> DiskParameters {
 /// # Errors
 /// The first key that is missing, unknown or wrong, with its place.
 pub(crate) fn read(fields: &mut Fields<'_>) -> Result<DiskParameters, ProfileError> {
+    read_tables(fields, disk, DiskParameters::validate)
+}
+
+fn read_tables(
+    fields: &mut Fields<'_>,
+    visit: fn(&mut dyn Visitor, &mut DiskParameters) -> Outcome,
+    validate: fn(&DiskParameters) -> Result<(), ParameterError>,
+) -> Result<DiskParameters, ProfileError> {
     let mut parameters = plain();
-    let streams = fields.has("streaming");
     let mut reader = Reader::new(fields);
-    if streams {
-        (parameters.cache.segments, parameters.cache.segment_blocks) = (1, 1);
-        platters(&mut reader, &mut parameters)?;
-    } else {
-        disk(&mut reader, &mut parameters)?;
-    }
+    visit(&mut reader, &mut parameters)?;
     let spans = reader.into_spans();
-    parameters.validate().map_err(|wrong| {
+    validate(&parameters).map_err(|wrong| {
         let field = wrong.field.replace('_', "-");
         let nearest = spans.iter().filter(|span| field.starts_with(span.0.as_str())).max_by_key(|span| span.0.len());
         match nearest {
@@ -583,41 +505,52 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<DiskParameters, ProfileErr
 }
 
 /// Kind `disk`: the tables that the module describes.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let parameters = read(fields)?;
-    let drive = Arc::new(Drive::new(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?);
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    fields.know("member");
+    if !fields.has("member") {
+        let parameters = read(fields)?;
+        let drive = Drive::new(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?;
+        let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
+        return Ok(blueprint(Arc::new(drive)).at_most(capacity_bytes));
+    }
+    let member = members.one(fields, "member")?;
+    let Some(platters) = member.drive() else {
+        let message = format!("of the kind {}; expected a profile of kind disk", member.kind());
+        return Err(fields.error_at("member", message));
+    };
+    let parameters = read_tables(fields, electronics, DiskParameters::validate_controller)?;
+    let drive = platters.with_controller(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?;
     let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
-    let streaming = match fields.optional_table("streaming")? {
-        Some(mut table) => {
-            let streaming = streaming::read_table(&mut table)?;
-            table.finish()?;
-            Some(streaming)
-        }
-        None => None,
-    };
-    let shared = Arc::clone(&drive);
-    let blueprint = match streaming {
-        Some(controller) => controller.of(&drive),
-        None => {
-            let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
-            let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);
-            let make = move |info, seed| model(info, Arc::clone(&drive), seed);
-            Blueprint::new(move |_info| memory_bytes, make)
-                .with_volatile_cache(volatile)
-                .with_age_bound(super::mechanics::nanos(super::scheduler::AGE_BOUND))
-        }
-    };
-    Ok(blueprint.with_drive(shared).turning().at_most(capacity_bytes))
+    Ok(blueprint(Arc::new(drive)).sized(member.capacity_bytes().min(capacity_bytes)))
 }
 
-/// Most memory of a drive of this design for segments and a non-volatile cache.
-pub(crate) fn drive_memory_bytes_max(drive: &Drive) -> u64 {
-    // A segment has a list of the jobs that use it, and a place in the order of use.
-    const SEGMENT_BYTES: u64 = 512;
-    let segments = footprint::allocations_bytes(drive.cache.segments.into(), SEGMENT_BYTES);
+fn blueprint(drive: Arc<Drive>) -> Blueprint {
+    let memory_bytes = Disk::memory_bytes_max(&drive).saturating_add(nonvolatile_bytes_max(&drive));
+    let makes = |new: fn(DeviceInfo, Arc<Drive>, u64) -> Disk| {
+        let drive = Arc::clone(&drive);
+        move |info, seed| -> Box<dyn DeviceModel> {
+            let disk = new(info, Arc::clone(&drive), seed);
+            match drive.nonvolatile {
+                Some(memory) => Box::new(NonvolatileDisk::new(disk, memory)),
+                None => Box::new(disk),
+            }
+        }
+    };
+    let blueprint = Blueprint::new(move |_info| memory_bytes, makes(Disk::new))
+        .with_volatile_cache(drive.control.write_cache && drive.nonvolatile.is_none())
+        .with_age_bound(super::mechanics::nanos(drive.control.age_bound))
+        .turning();
+    match drive.on_host_bus {
+        Some(_) => blueprint.with_host_bus(makes(Disk::on_host_bus)),
+        None => blueprint,
+    }
+    .with_drive(drive)
+}
+
+/// Most memory of a drive's non-volatile cache.
+fn nonvolatile_bytes_max(drive: &Drive) -> u64 {
     // The worst are single blocks apart from each other.
-    let dirty = drive.nonvolatile.map_or(0, |memory| footprint::array_bytes::<(u64, u64)>(memory.blocks.into()));
-    segments.saturating_add(dirty)
+    drive.nonvolatile.map_or(0, |memory| footprint::array_bytes::<(u64, u64)>(memory.blocks.into()))
 }
 
 /// The drive described by the text of a profile, without the checks common to all profiles: for tests of writers of

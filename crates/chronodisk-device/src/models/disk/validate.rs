@@ -10,11 +10,16 @@ impl DiskParameters {
     pub fn validate(&self) -> Result<(), ParameterError> {
         self.geometry.validate()?;
         self.mechanics.validate()?;
+        self.validate_controller()
+    }
+
+    /// As [`validate`](Self::validate), without geometry and mechanics.
+    pub(super) fn validate_controller(&self) -> Result<(), ParameterError> {
         self.controller.validate()?;
-        self.cache.validate()?;
-        self.queue.validate()?;
-        time("bus.read_block", self.bus.read_block)?;
-        time("bus.write_block", self.bus.write_block)?;
+        if let Some(bus) = &self.host_bus {
+            time("host_bus.read_block", bus.read_block)?;
+            time("host_bus.write_block", bus.write_block)?;
+        }
         if let Some(memory) = &self.nonvolatile {
             range("nonvolatile.blocks", memory.blocks.into(), 1, limits::SEGMENT_BLOCKS.into())?;
             time("nonvolatile.access", memory.access)?;
@@ -186,78 +191,50 @@ impl HplCurve {
 
 impl ControllerParameters {
     fn validate(&self) -> Result<(), ParameterError> {
-        let after = |name: &str, value: After| {
-            time(format!("controller.{name}.read"), value.read)
-                .and_then(|()| time(format!("controller.{name}.write"), value.write))
-        };
-        after("read_hit", self.read_hit)?;
-        after("read_miss", self.read_miss)?;
-        after("write_hit", self.write_hit)?;
-        after("write_miss", self.write_miss)?;
-        after("read_disconnect", self.read_disconnect)?;
         for (name, value) in [
-            ("per_request_overhead", self.per_request_overhead),
-            ("block_transfer", self.block_transfer),
+            ("read_hit_after_read", self.read_hit.read),
+            ("read_hit_after_write", self.read_hit.write),
+            ("read_miss_after_read", self.read_miss.read),
+            ("read_miss_after_write", self.read_miss.write),
+            ("write_after_read", self.write.read),
+            ("write_after_write", self.write.write),
             ("read_completion", self.read_completion),
             ("write_completion", self.write_completion),
-            ("data_preparation", self.data_preparation),
-            ("first_reselect", self.first_reselect),
-            ("other_reselect", self.other_reselect),
-            ("write_disconnect", self.write_disconnect),
+            ("reselect", self.reselect),
+            ("write_data_delay", self.write_data_delay),
             ("minimum_write_seek", self.minimum_write_seek),
+            ("age_bound", self.age_bound),
+            ("longest_pass", self.longest_pass),
         ] {
             time(format!("controller.{name}"), value)?;
         }
         if let Some(extra) = &self.extra_write_disconnect {
-            for (name, value) in [
-                ("command", extra.command),
-                ("disconnect", extra.disconnect),
-                ("inter_disconnect_delay", extra.inter_disconnect_delay),
-                ("second_disconnect", extra.second_disconnect),
-                ("seek_delta", extra.seek_delta),
-            ] {
-                time(format!("controller.extra_write_disconnect.{name}"), value)?;
-            }
+            time("controller.extra_write_disconnect.overhead", extra.overhead)?;
+            time("controller.extra_write_disconnect.data_delay", extra.data_delay)?;
+            time("controller.extra_write_disconnect.completion", extra.completion)?;
         }
-        const LARGEST_SCALE: i64 = 1_000_000_000;
-        if !(0..=LARGEST_SCALE).contains(&self.overhead_scale.0) {
-            return wrong("controller.overhead_scale", "expected 0 to 1000");
+        if self.interface_rate == Some(0) {
+            return wrong("controller.interface_rate", "expected at least a byte a second");
         }
-        Ok(())
-    }
-}
-
-impl CacheParameters {
-    fn validate(&self) -> Result<(), ParameterError> {
-        range("cache.segments", self.segments.into(), 1, limits::SEGMENTS.into())?;
-        range("cache.write_segments", self.write_segments.into(), 1, self.segments.into())?;
-        if self.separate_write_segment && self.segments < 2 {
-            return wrong("cache.separate_write_segment", "expected at least two segments with one for writes alone");
+        let mark = self.read_water_mark.0;
+        if !(0..=Millionths::ONE.0).contains(&mark) || (mark > 0 && self.store_and_forward) {
+            let problem = "expected a share of the request, from 0 to 1, and none with `store-and-forward`";
+            return wrong("controller.read_water_mark", problem);
         }
-        range("cache.segment_blocks", self.segment_blocks.into(), 1, limits::SEGMENT_BLOCKS.into())?;
-        let most = u64::from(limits::SEGMENT_BLOCKS);
-        range("cache.minimum_read_ahead", self.minimum_read_ahead.into(), 0, most)?;
-        range("cache.maximum_read_ahead", self.maximum_read_ahead.into(), 0, most)?;
-        for (name, mark) in [("cache.low_water", self.low_water), ("cache.high_water", self.high_water)] {
-            if !(0..=Millionths::ONE.0).contains(&mark.0) {
-                return wrong(name, "expected 0 to 1");
-            }
-        }
-        Ok(())
-    }
-}
-
-impl QueueParameters {
-    fn validate(&self) -> Result<(), ParameterError> {
-        range("queue.depth", self.depth.into(), 0, limits::QUEUE_DEPTH.into())?;
+        range("controller.queue_depth", self.queue_depth.into(), 1, limits::QUEUE_DEPTH.into())?;
         if let Scheduler::AgedSptf { weight } = self.scheduler {
             const LARGEST_WEIGHT: i64 = 1_000_000_000;
             if !(0..=LARGEST_WEIGHT).contains(&weight.0) {
-                return wrong("queue.scheduler.weight", "expected 0 to 1000");
+                return wrong("controller.weight", "expected 0 to 1000");
             }
         }
-        time("queue.read_initiation", self.read_initiation)?;
-        time("queue.write_initiation", self.write_initiation)
+        range("controller.segments", self.segments.into(), 1, limits::SEGMENTS.into())?;
+        range("controller.segment_size", self.segment_blocks.into(), 1, limits::SEGMENT_BLOCKS.into())?;
+        if self.read_ahead_blocks > self.segment_blocks {
+            return wrong("controller.read_ahead", "expected at most `segment-size`");
+        }
+        range("controller.write_buffer", self.write_buffer_blocks.into(), 1, limits::SEGMENT_BLOCKS.into())?;
+        range("controller.write_ranges", self.write_ranges.into(), 1, limits::WRITE_RANGES.into())
     }
 }
 

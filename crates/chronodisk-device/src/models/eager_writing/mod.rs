@@ -40,7 +40,6 @@ use crate::cow_table::CowTable;
 use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::{Blueprint, FindMembers};
-use crate::models::disk::toml::drive_memory_bytes_max;
 use crate::models::disk::{Disk, Drive};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
@@ -407,7 +406,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
         return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
     }
     let overhead = drive.command_overhead();
-    let (disk_blocks, drive_memory_bytes) = (drive.capacity_blocks(), drive_memory_bytes_max(&drive));
+    let (disk_blocks, drive_memory_bytes) = (drive.capacity_blocks(), Disk::memory_bytes_max(&drive));
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
         let disk = Disk::new(disk_info, Arc::clone(&drive), seed);

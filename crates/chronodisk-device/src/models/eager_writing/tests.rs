@@ -9,7 +9,7 @@ use crate::{DeviceModel, Profile, advance, contract};
 fn text(change: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "name = \"e\"\nkind = \"eager-writing\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
-         member = \"cheetah-x15-traced\"\nlogical-block = \"4 KiB\"\n",
+         member = \"cheetah-x15\"\nlogical-block = \"4 KiB\"\n",
     );
     for (from, to) in change {
         assert!(text.contains(from), "{from}");
@@ -24,17 +24,17 @@ fn eager(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
 
 /// A disk of one zone with 100 cylinders of two tracks of 128 sectors: 3,200 blocks of 4 KiB.
 fn small() -> String {
-    let disk = Profile::find("cheetah-x15-traced").unwrap().text().to_owned();
+    let disk = Profile::find("cheetah-x15").unwrap().text().to_owned();
     let (head, rest) = disk.split_once("[geometry]").unwrap();
     let (_, tail) = rest.split_once("[mechanics]").unwrap();
     let capacity = head.lines().find(|line| line.starts_with("capacity")).unwrap();
-    let head = head.replace(capacity, "capacity = \"13107200 B\"").replace("cheetah-x15-traced", "small");
+    let head = head.replace(capacity, "capacity = \"13107200 B\"").replace("cheetah-x15", "small");
     let geometry = "[geometry]\nsurfaces = 2\ncylinders = 100\ntrack-order = \"heads-ascending\"\nsparing = \"none\"\n\
                     [[geometry.zones]]\nfirst-cylinder = 0\nlast-cylinder = 99\nblocks-per-track = 128\n\
                     track-skew = \"16 sectors\"\ncylinder-skew = \"24 sectors\"\n[mechanics]";
     format!(
         "{}capacity = \"12582912 B\"\n[[member-profile]]\nname = \"small\"\nprofile = '''\n{head}{geometry}{tail}'''\n",
-        text(&[("cheetah-x15-traced", "small")])
+        text(&[("cheetah-x15", "small")])
     )
 }
 
@@ -54,7 +54,7 @@ fn contracts() {
 fn random_writes_take_little_more_than_the_command() {
     let mut stream = RandomStream::new(1, "test", "places");
     let mut anywhere = |id, op| Request::new(id, op, stream.below(4_000_000) * 8, 8);
-    let plain = mean_ms(build("cheetah-x15-traced", 0).as_mut(), 500, |id| anywhere(id, Op::Write));
+    let plain = mean_ms(build("cheetah-x15", 0).as_mut(), 500, |id| anywhere(id, Op::Write));
     let mut device = eager(&[]);
     let eager = mean_ms(device.as_mut(), 500, |id| anywhere(id, Op::Write));
     // Without eager writing: command, 4.5 ms of seek, 2 ms of rotation. With it: the command of 0.3 ms, the margin, the
@@ -90,7 +90,7 @@ fn what_was_written_together_is_read_together() {
 #[test]
 fn large_writes_run_at_the_mediums_rate() {
     let mut device = eager(&[]);
-    let mut plain = build("cheetah-x15-traced", 0);
+    let mut plain = build("cheetah-x15", 0);
     let write = |id: u64| Request::new(id, Op::Write, id * 2_048, 2_048);
     let (eager, plain) = (mean_ms(device.as_mut(), 40, write), mean_ms(plain.as_mut(), 40, write));
     assert!(eager < 1.1 * plain, "{eager} ms, without it {plain} ms");
@@ -138,7 +138,7 @@ fn an_idle_disk_is_found_where_it_is() {
 #[test]
 fn wrong_profiles_are_refused_with_their_place() {
     for (from, to, part) in [
-        ("cheetah-x15-traced", "first-disk", "of the kind simple-disk; expected a profile of kind disk"),
+        ("cheetah-x15", "first-disk", "of the kind simple-disk; expected a profile of kind disk"),
         ("logical-block", "capacity = \"18350080000 B\"\nlogical-block", "geometry ends"),
         ("logical-block", "search-tracks = 100\nlogical-block", "expected a whole number from 0 to 64"),
     ] {

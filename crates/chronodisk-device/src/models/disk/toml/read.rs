@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::parameters::*;
 use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor};
 use crate::fields::{Fields, ProfileError, nearest};
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, Rate};
 
 /// One table, and where everything that was read so far stands.
 pub(super) struct Reader<'f, 'a> {
@@ -124,6 +124,17 @@ impl Visitor for Reader<'_, '_> {
                 .error_at(key.name, "expected the unit of the angles before: all sectors or all turns"));
         }
         *value = Millionths(i64::try_from(millionths).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
+    fn rate(&mut self, key: Key, value: &mut Option<u64>) -> Outcome {
+        if self.reads(key) {
+            let Rate(bytes_per_second) = self.fields.positive(key.name)?;
+            self.fields.amend(|asked| asked.is_required = !key.optional);
+            *value = Some(bytes_per_second);
+        } else {
+            self.fields.know(key.name);
+        }
         Ok(())
     }
 

@@ -21,8 +21,9 @@ fn plain_drive() -> DiskParameters {
     let zone = ZoneParameters { last_cylinder: 99, blocks_per_track: 50, ..ZoneParameters::default() };
     parameters.geometry.zones = vec![zone];
     parameters.mechanics.rotation = Rpm { numerator: 7_200, denominator: 1 };
-    parameters.cache.segments = 2;
-    parameters.cache.segment_blocks = 64;
+    parameters.controller.segments = 2;
+    parameters.controller.segment_blocks = 64;
+    parameters.controller.write_buffer_blocks = 128;
     parameters.validate().unwrap();
     parameters
 }
@@ -44,9 +45,9 @@ fn what_is_missing_has_the_default_of_a_plain_drive() {
         head-switch = \"0 ms\"
         seek = { curve = \"constant\", time = \"0 ms\" }
         [controller]
-        [cache]
         segments = 2
         segment-size = \"32 KiB\"
+        write-buffer = \"64 KiB\"
     ";
     assert_eq!(read_parameters(text).unwrap(), plain_drive());
 }
@@ -69,12 +70,21 @@ fn errors_say_where_and_what() {
         ("curve = \"constant\"", "curve = \"constnat\"", "no such choice; expected constant, linear"),
         ("head-switch = \"0 ms\"", "head-swich = \"0 ms\"", "`head-switch` is missing"),
         ("read-completion = ", "read-completoin = ", "unknown key `read-completoin`"),
-        ("never-disconnect = false", "never-disconnect = 0", "`never-disconnect`: a plain number; expected true"),
-        ("low-water = 0", "low-water = 1.5", "`cache.low-water`: expected 0 to 1"),
-        ("write-segments = 1", "write-segments = 3", "`cache.write-segments`: 3, expected 1 to 2"),
+        ("preseek = false", "preseek = 0", "`preseek`: a plain number; expected true"),
+        (
+            "read-water-mark = 0",
+            "read-water-mark = 1.5",
+            "`controller.read-water-mark`: expected a share of the request",
+        ),
+        ("read-ahead = \"0 sectors\"", "read-ahead = \"65 sectors\"", "`controller.read-ahead`: expected at most"),
+        ("scheduler = \"sptf\"", "scheduler = \"sptff\"", "no such choice; expected fcfs, sstf"),
+        (
+            "write-ranges = 64",
+            "write-ranges = 0",
+            "`write-ranges`: out of range; expected a whole number from 1 to 4096",
+        ),
         ("segment-size = \"64 sectors\"", "segment-size = \"1 TiB\"", "`segment-size`: expected at most"),
-        ("[bus]", "[buss]", "unknown key `buss`"),
-        ("[cache]", "[cash]", "the table [cache] is missing"),
+        ("[controller]", "[control]", "the table [controller] is missing"),
     ] {
         assert!(good.contains(from), "{from} in\n{good}");
         let error = read_parameters(&good.replacen(from, to, 1)).expect_err(to);
@@ -110,8 +120,10 @@ fn the_page_lists_every_key() {
     let page = include_str!("../../../../../../docs/importing-a-disk.md");
     let mut drive = plain_drive();
     drive.controller.extra_write_disconnect = Some(ExtraDisconnect::default());
+    drive.controller.interface_rate = Some(1);
+    drive.host_bus = Some(HostBusParameters::default());
     drive.nonvolatile = Some(NonvolatileParameters { blocks: 1, access: Picos::ZERO });
-    drive.queue.scheduler = Scheduler::AgedSptf { weight: Millionths(0) };
+    drive.controller.scheduler = Scheduler::AgedSptf { weight: Millionths(0) };
     drive.mechanics.access = AccessTime::Constant(Picos::ZERO);
     let hpl = HplCurve { single: Some(Picos::ZERO), ..HplCurve::default() };
     for curve in [
@@ -236,104 +248,60 @@ fn geometry_strategy() -> impl Strategy<Value = GeometryParameters> {
     })
 }
 
-fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
-    let extra = prop::option::of(prop::array::uniform5(time()));
-    let afters = prop::array::uniform5(after());
-    (prop::array::uniform9(time()), afters, extra, any::<[bool; 8]>(), 0usize..3, 0i64..=1_000_000_000).prop_map(
-        |(t, a, extra, f, preseek, scale)| ControllerParameters {
-            per_request_overhead: t[0],
-            overhead_scale: Millionths(scale),
-            block_transfer: t[1],
-            read_hit: a[0],
-            read_miss: a[1],
-            write_hit: a[2],
-            write_miss: a[3],
-            read_completion: t[2],
-            write_completion: t[3],
-            data_preparation: t[4],
-            first_reselect: t[5],
-            other_reselect: t[6],
-            read_disconnect: a[4],
-            write_disconnect: t[7],
-            extra_write_disconnect: extra.map(|t| ExtraDisconnect {
-                command: t[0],
-                disconnect: t[1],
-                inter_disconnect_delay: t[2],
-                second_disconnect: t[3],
-                seek_delta: t[4],
-            }),
-            minimum_write_seek: t[8],
-            hold_bus_for_read: f[0],
-            hold_bus_for_write: f[1],
-            never_disconnect: f[2],
-            sneaky_full_read_hits: f[3],
-            sneaky_partial_read_hits: f[4],
-            sneaky_intermediate_read_hits: f[5],
-            write_prebuffering: f[6],
-            preseek: [Preseek::AfterAcknowledgement, Preseek::DuringCompletion, Preseek::AfterMedia][preseek],
-            disconnect_write_if_seek: f[7],
-        },
-    )
-}
-
-fn cache_strategy() -> impl Strategy<Value = CacheParameters> {
-    let choices = (0usize..3, 0usize..5, 0usize..3, 0usize..3);
-    let numbers = (2u32..=limits::SEGMENTS, 1u32..=2, [1u32..=limits::SEGMENT_BLOCKS, 0u32..=99, 0u32..=99]);
-    (numbers, choices, [0i64..=1_000_000, 0i64..=1_000_000], any::<[bool; 13]>()).prop_map(
-        |((segments, write_segments, [segment_blocks, least, most]), choices, marks, f)| CacheParameters {
-            segments,
-            write_segments,
-            segment_blocks,
-            separate_write_segment: f[0],
-            caching: [Caching::None, Caching::All, Caching::ReadsOnly][choices.0],
-            low_water: Millionths(marks[0]),
-            high_water: Millionths(marks[1]),
-            water_by_request: f[1],
-            read_ahead: [
-                ReadAhead::None,
-                ReadAhead::ToTrackEnd,
-                ReadAhead::ToCylinderEnd,
-                ReadAhead::UntilFull,
-                ReadAhead::ToTrackEndOrNext,
-            ][choices.1],
-            minimum_read_ahead: least,
-            maximum_read_ahead: most,
-            read_ahead_over: [ReadAheadOver::DropDelivered, ReadAheadOver::Nothing, ReadAheadOver::Delivered]
-                [choices.2],
-            read_ahead_on_idle_hit: f[2],
-            read_free_blocks: f[3],
-            fast_write: [FastWrite::Never, FastWrite::Sequential, FastWrite::Always][choices.3],
-            immediate_read: f[4],
-            immediate_write: f[5],
-            combine_writes: f[6],
-            stop_read_ahead_in_block: f[7],
-            write_hit_stops_read_ahead: f[8],
-            read_directly_to_buffer: f[9],
-            immediate_partial_hits: f[10],
-            almost_read_hits: f[11],
-            read_hits_on_write_data: f[12],
-        },
-    )
-}
-
-fn queue_strategy() -> impl Strategy<Value = QueueParameters> {
-    let scheduler = prop_oneof![
+fn scheduler() -> impl Strategy<Value = Scheduler> {
+    prop_oneof![
         Just(Scheduler::Fcfs),
         Just(Scheduler::Sstf),
         Just(Scheduler::Look),
         Just(Scheduler::CLook),
         Just(Scheduler::Sptf),
         (0i64..=1_000_000_000).prop_map(|weight| Scheduler::AgedSptf { weight: Millionths(weight) }),
-    ];
-    (0u32..=limits::QUEUE_DEPTH, scheduler, 0usize..3, time(), time()).prop_map(
-        |(depth, scheduler, knowledge, read_initiation, write_initiation)| QueueParameters {
-            depth,
+    ]
+}
+
+fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
+    let extra = prop::option::of(prop::array::uniform3(time()));
+    let times = (prop::array::uniform3(after()), prop::array::uniform7(time()), extra);
+    let counts = (1u32..=limits::QUEUE_DEPTH, 1u32..=limits::SEGMENTS, 1u32..=limits::WRITE_RANGES);
+    let blocks = prop::array::uniform3(1u32..=limits::SEGMENT_BLOCKS);
+    let choices = (any::<[bool; 6]>(), 0usize..3, 0i64..=1_000_000, scheduler());
+    let rate = prop::option::of(1u64..1 << 40);
+    (times, counts, blocks, choices, rate).prop_map(|((a, t, extra), counts, blocks, choices, interface_rate)| {
+        let (f, read_ahead_to, mark, scheduler) = choices;
+        ControllerParameters {
+            interface_rate,
+            read_hit: a[0],
+            read_miss: a[1],
+            write: a[2],
+            read_completion: t[0],
+            write_completion: t[1],
+            store_and_forward: f[0],
+            read_water_mark: Millionths(mark),
+            reselect: t[2],
+            write_data_delay: t[3],
+            extra_write_disconnect: extra.map(|t| ExtraDisconnect {
+                overhead: t[0],
+                data_delay: t[1],
+                completion: t[2],
+            }),
+            minimum_write_seek: t[4],
+            preseek: f[1],
+            queue_depth: counts.0,
             scheduler,
-            knowledge: [GeometryKnowledge::BlockNumbers, GeometryKnowledge::Zones, GeometryKnowledge::Exact][knowledge],
-            read_initiation,
-            write_initiation,
-        },
-    )
+            segments: counts.1,
+            segment_blocks: blocks[0].max(blocks[1]),
+            read_ahead_blocks: blocks[0].min(blocks[1]),
+            read_ahead_to: [ReadAheadTo::ReadAhead, ReadAheadTo::TrackEnd, ReadAheadTo::TrackEndOrNext][read_ahead_to],
+            read_free_blocks: f[2],
+            write_buffer_blocks: blocks[2],
+            write_ranges: counts.2,
+            write_cache: f[3],
+            immediate_read: f[4],
+            immediate_write: f[5],
+            age_bound: t[5],
+            longest_pass: t[6],
+        }
+    })
 }
 
 prop_compose! {
@@ -341,18 +309,18 @@ prop_compose! {
         geometry in geometry_strategy().boxed(),
         mechanics in mechanics_strategy().boxed(),
         controller in controller_strategy().boxed(),
-        cache in cache_strategy().boxed(),
-        queue in queue_strategy().boxed(),
-        bus in (time(), time()),
+        bus in prop::option::of((time(), time(), any::<bool>())),
         nonvolatile in prop::option::of((1..=limits::SEGMENT_BLOCKS, time())),
     ) -> DiskParameters {
         DiskParameters {
             geometry,
             mechanics,
             controller,
-            cache,
-            queue,
-            bus: BusParameters { read_block: bus.0, write_block: bus.1 },
+            host_bus: bus.map(|(read_block, write_block, connected)| HostBusParameters {
+                read_block,
+                write_block,
+                connected,
+            }),
             nonvolatile: nonvolatile.map(|(blocks, access)| NonvolatileParameters { blocks, access }),
         }
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::super::parameters::*;
 use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor, disk};
 use crate::fields::toml_string;
+use crate::quantity::Rate;
 
 /// Beginning of a profile, before the parameters.
 #[derive(Clone, Debug)]
@@ -117,6 +118,10 @@ impl Visitor for Writer {
     fn angle(&mut self, key: Key, value: &mut Millionths, unit: &mut Option<SkewUnit>) -> Outcome {
         let unit = if *unit == Some(SkewUnit::Revolutions) { "turns" } else { "sectors" };
         self.line(key, &format!("\"{} {unit}\"", decimal(*value)))
+    }
+
+    fn rate(&mut self, key: Key, value: &mut Option<u64>) -> Outcome {
+        value.map_or(Ok(()), |bytes_per_second| self.line(key, &toml_string(&Rate(bytes_per_second).to_string())))
     }
 
     fn rotation(&mut self, key: Key, value: &mut Rpm) -> Outcome {

@@ -1,10 +1,10 @@
 //! The arm: which request it serves next, and the runs of blocks that pass under its head.
 
-use super::super::drive::Drive;
-use super::super::geometry::{BlockPosition, Spot, Track};
-use super::super::mechanics::{Access, Mechanics, Ticks};
-use super::dirty::{Dirty, Range};
-use super::{Command, NEVER, ReadAheadTo, Reading, StreamingDisk};
+use super::super::geometry::{BlockPosition, Track};
+use super::super::mechanics::{Access, Ticks};
+use super::super::parameters::{ReadAheadTo, Scheduler};
+use super::order::Target;
+use super::{Command, Disk, NEVER, Reading};
 
 /// Consecutive blocks that reads brought into the buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,24 +25,26 @@ pub(super) struct Segment {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arm {
     /// Where the heads are.
-    track: Track,
+    pub(super) track: Track,
     /// When they are there; later than the present if a seek was given up.
-    free_from: Ticks,
+    pub(super) free_from: Ticks,
     run: Option<Run>,
     /// The segment that reading goes on with.
-    filling: Option<usize>,
+    pub(super) filling: Option<usize>,
     /// Whether the last run wrote.
-    wrote: bool,
+    pub(super) wrote: bool,
     /// The block behind the last run, and when that ended.
-    finished: (u64, Ticks),
+    pub(super) finished: (u64, Ticks),
     /// Whether that block was under the head then, as it is after a run in order.
     in_place: bool,
     /// The last place that was asked for.
     place: BlockPosition,
     /// When the pass under way began.
-    pass_since: Ticks,
+    pub(super) pass_since: Ticks,
     /// Since when it has read and not written, or the other way round.
-    turn_since: Ticks,
+    pub(super) turn_since: Ticks,
+    /// Whether the elevator's last step went down.
+    pub(super) downwards: bool,
 }
 
 /// Blocks of one track that pass one after the other.
@@ -65,118 +67,15 @@ struct Run {
     last: u64,
 }
 
-/// The oldest request that waits for the medium. Of requests of one age, the first of these counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Oldest {
-    Write,
-    Read,
-    Flush,
-}
-
-/// Next target of the arm.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    /// The pending read of this index.
-    Read(usize),
-    /// Dirty blocks from here on.
-    Write(u64),
-    /// Reads on into the segment.
-    ReadOn,
-}
-
-/// Heads that look for the block with the shortest positioning time.
-struct Heads<'a> {
-    mechanics: &'a Mechanics,
-    track: Track,
-    /// The platter's angle when they can leave.
-    angle: u64,
-}
-
-impl Heads<'_> {
-    /// The positioning time of a block if it is below `limit`.
-    #[inline]
-    fn positioning(&self, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
-        let least = self.least_positioning(spot, write);
-        if least < limit { self.positioning_after(least, spot, write, limit) } else { None }
-    }
-
-    /// A lower bound of the time to come to a block's track, soon computed.
-    #[inline]
-    fn least_positioning(&self, spot: &Spot, write: bool) -> Ticks {
-        self.mechanics.least_positioning(self.track.cylinder.abs_diff(spot.track.cylinder), write)
-    }
-
-    /// The same, if the heads need at least `least` to come to the track.
-    fn positioning_after(&self, least: Ticks, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
-        // Heads that come later do not meet the block sooner.
-        if self.reached(least, spot) >= limit {
-            return None;
-        }
-        let moved = self.mechanics.positioning(self.track, spot.track, write);
-        Some(self.reached(moved, spot)).filter(|&time| time < limit)
-    }
-
-    /// When a block begins to pass, if the heads are on its track at `moved`.
-    #[inline]
-    fn reached(&self, moved: Ticks, spot: &Spot) -> Ticks {
-        let spindle = self.mechanics.spindle();
-        match self.mechanics.access {
-            Access::Full => moved + spindle.time_between(spindle.angle_after(self.angle, moved), spot.angle),
-            Access::HalfTurn(time) | Access::Constant(time) => moved + time,
-        }
-    }
-}
-
-/// The dirty range, of those looked at from block `from` upwards, that has the shortest positioning time, if it is
-/// below `limit`.
-fn nearest_range(
-    heads: &Heads<'_>,
-    drive: &Drive,
-    dirty: &mut Dirty,
-    (from, last_epoch): (u64, u64),
-    mut limit: Ticks,
-) -> Option<u64> {
-    let index = dirty.index_behind(from);
-    let (before, behind) = dirty.ranges_mut().split_at_mut(index);
-    // Ranges further up are on cylinders further up, which take longer to reach.
-    let ascends = last_epoch == u64::MAX && drive.geometry.ascends() && drive.mechanics.least_rises();
-    let (mut left, others) = (RANGES_LOOKED_AT, RANGES_LOOKED_AT.saturating_sub(behind.len()));
-    let mut best = None;
-    for (ranges, ascends) in [(behind, ascends), (before, false)] {
-        for range in ranges.iter_mut().filter(|range| range.epoch <= last_epoch) {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            let spot = range.spot(&drive.geometry);
-            let least = heads.least_positioning(spot, true);
-            if least < limit {
-                if let Some(time) = heads.positioning_after(least, spot, true, limit) {
-                    (limit, best) = (time, Some(range.first));
-                }
-            } else if ascends && spot.track.cylinder >= heads.track.cylinder {
-                left = others;
-                break;
-            }
-        }
-    }
-    best
-}
-
-/// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
-fn follows_another(reads: &[Reading], index: usize) -> bool {
-    const LOOKED_AT: usize = 64;
-    let first = reads[index].command.first();
-    reads.iter().take(LOOKED_AT).any(|other| other.command.end() == first)
-}
-
-/// Most dirty ranges, from the heads upwards, among which the shortest positioning time is looked for.
-const RANGES_LOOKED_AT: usize = 32;
-
 impl Arm {
     /// The end of the run under way; [`NEVER`] without one.
     pub(super) fn next_event(&self) -> Ticks {
         self.run.as_ref().map_or(NEVER, |run| run.until)
+    }
+
+    /// Where the heads are.
+    pub(super) fn track(&self) -> Track {
+        self.track
     }
 
     /// Whether blocks of a range are on their way to the medium.
@@ -185,7 +84,7 @@ impl Arm {
     }
 }
 
-impl StreamingDisk {
+impl Disk {
     /// Blocks of a run that have passed.
     fn passed(&self, run: &Run) -> u64 {
         match run.ordered && self.clock >= run.since {
@@ -208,7 +107,7 @@ impl StreamingDisk {
     fn fill(&mut self, index: usize, reached: u64) {
         let segment = &mut self.segments[index];
         segment.end = reached;
-        segment.start = segment.start.max(reached.saturating_sub(self.parameters.segment_blocks));
+        segment.start = segment.start.max(reached.saturating_sub(self.control.segment_blocks));
     }
 
     /// Forgets the segments that hold blocks of a write. The measured drives forget all of a segment: reads of its
@@ -236,7 +135,7 @@ impl StreamingDisk {
     /// A read uses a segment.
     pub(super) fn use_segment(&mut self, index: usize, first: u64, end: u64) {
         self.uses += 1;
-        let limit = (end + self.parameters.read_ahead_blocks).min(self.drive.capacity_blocks());
+        let limit = (end + self.control.read_ahead_blocks).min(self.drive.capacity_blocks());
         let limit = limit.min(self.read_ahead_end(index, end)).max(end);
         let segment = &mut self.segments[index];
         segment.used = self.uses;
@@ -248,7 +147,7 @@ impl StreamingDisk {
     /// Where reading on behind a read ends if the read-ahead does not end before.
     fn read_ahead_end(&mut self, index: usize, end: u64) -> u64 {
         let last = self.drive.capacity_blocks() - 1;
-        match self.parameters.read_ahead_to {
+        match self.control.read_ahead_to {
             ReadAheadTo::ReadAhead => u64::MAX,
             ReadAheadTo::TrackEnd => self.located(end - 1).track_end,
             ReadAheadTo::TrackEndOrNext => {
@@ -318,11 +217,22 @@ impl StreamingDisk {
         }
     }
 
-    fn writes_are_urgent(&self) -> bool {
+    pub(super) fn writes_are_urgent(&self) -> bool {
+        if self.control.scheduler == Scheduler::Fcfs {
+            return !self.dirty.is_empty();
+        }
         // Before a write is refused, or the arm would come back for a single range at a time.
-        let many = self.dirty.ranges().len() * 4 > self.parameters.write_ranges as usize * 3;
-        let full = many || self.dirty.blocks() * 2 > self.parameters.write_buffer_blocks;
+        let many = self.dirty.ranges().len() * 4 > self.control.write_ranges as usize * 3;
+        let full = many || self.dirty.blocks() * 2 > self.control.write_buffer_blocks;
         !self.dirty.is_empty() && (full || self.a_request_waits_for_writes())
+    }
+
+    /// Ends reading on for a command that wants other blocks: the arm waits for it.
+    pub(super) fn stop_reading_on(&mut self) {
+        self.update_segment();
+        if let Some(run) = self.arm.run.filter(|run| !run.write && run.ordered && self.reads.is_empty()) {
+            self.leave(run);
+        }
     }
 
     /// Gives up reading on.
@@ -332,157 +242,33 @@ impl StreamingDisk {
         self.arm.run = None;
     }
 
-    /// The oldest request that waits for the medium, and when it arrived.
-    fn oldest(&self) -> Option<(Ticks, Oldest)> {
-        // All are in order of arrival.
-        let read = self.reads.first().map(|read| (read.command.arrived, Oldest::Read));
-        let write = |command: &Command| (command.arrived, Oldest::Write);
-        let crossing = self.writes.front().map(|front| write(&front.command));
-        let uncommitted = self.uncommitted.first().map(write);
-        let flush = self.flushes.front().map(|flush| (flush.arrived, Oldest::Flush));
-        read.into_iter().chain(crossing).chain(uncommitted).chain(flush).min()
-    }
-
-    /// Whether the oldest request has waited for longer than the bound.
-    fn a_request_is_aged(&self) -> bool {
-        self.oldest().is_some_and(|(since, _)| self.clock.saturating_sub(since) > self.parameters.age_bound)
-    }
-
     /// Whether reading on from a block is worth more than waiting work elsewhere: the stream will request half of the
     /// read-ahead, and returning for it costs a seek.
-    fn streams_on(&self, reached: u64) -> bool {
+    pub(super) fn streams_on(&self, reached: u64) -> bool {
         let Some(index) = self.arm.filling else { return false };
+        if self.control.scheduler == Scheduler::Fcfs {
+            return false;
+        }
         let segment = &self.segments[index];
         segment.sequential && reached < self.least_limit(segment) && !self.a_request_is_aged()
     }
 
     /// Where a stream is read ahead to while others wait.
     fn least_limit(&self, segment: &Segment) -> u64 {
-        segment.limit.saturating_sub(self.parameters.read_ahead_blocks / 2)
-    }
-
-    fn next_target(&mut self, attached: bool) -> Option<Target> {
-        let urgent = self.writes_are_urgent();
-        if let Some((since, oldest)) = self.oldest() {
-            let aged = self.clock.saturating_sub(since) > self.parameters.age_bound;
-            let long = self.clock.saturating_sub(self.arm.pass_since) > self.parameters.longest_pass;
-            if aged || long {
-                self.statistics.aged += u64::from(aged);
-                self.arm.pass_since = self.clock;
-                let target = match oldest {
-                    Oldest::Read => Some(Target::Read(0)),
-                    Oldest::Write => self.oldest_write(),
-                    Oldest::Flush => self.nearest(false, true),
-                };
-                if target.is_some() {
-                    return target;
-                }
-            }
-        }
-        if !self.arm.wrote && attached {
-            let next = self.arm.filling.map_or(0, |index| self.segments[index].end);
-            let continues = |read: &Reading| read.attached && read.command.end() > next;
-            if let Some(index) = self.reads.iter().position(continues) {
-                return Some(Target::Read(index));
-            }
-        }
-        let goes_on = self.arm.wrote && self.writable_end(self.arm.finished.0) > self.arm.finished.0;
-        if goes_on && (urgent || self.reads.is_empty()) {
-            return Some(Target::Write(self.arm.finished.0));
-        }
-        if !self.arm.wrote && self.arm.filling.is_some_and(|index| self.moves_at(index)) {
-            let end = self.arm.finished.0;
-            if self.streams_on(end) {
-                return Some(Target::ReadOn);
-            }
-        }
-        let (reads, writes) = self.turn();
-        let best = self.nearest(reads, writes && urgent);
-        if best.is_some() {
-            return best;
-        }
-        if self.may_read_on() {
-            return Some(Target::ReadOn);
-        }
-        self.nearest(false, true)
-    }
-
-    /// Dirty blocks of the oldest write, or if its blocks have no place yet, those that make the most room for it.
-    fn oldest_write(&self) -> Option<Target> {
-        let oldest = self.uncommitted.first();
-        let waits = self.writes.front();
-        let range = match oldest {
-            Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => {
-                self.first_range(oldest.first(), |_| true)
-            }
-            _ if self.lacks_ranges() => {
-                let elsewhere = |range: &Range| !(range.first..=range.end).contains(&self.arm.finished.0);
-                self.first_range(self.arm.finished.0, elsewhere)
-            }
-            _ => {
-                let writable = self.dirty.ranges().iter().filter(|range| range.epoch <= self.last_epoch());
-                writable.max_by_key(|range| range.end - range.first)
-            }
-        }?;
-        let inside = (range.first..range.end).contains(&self.arm.finished.0);
-        Some(Target::Write(if inside { self.arm.finished.0 } else { range.first }))
-    }
-
-    /// The first range from a block upwards that may be written, of those that are wanted if there is one.
-    fn first_range(&self, from: u64, wanted: impl Fn(&Range) -> bool) -> Option<&Range> {
-        let (before, behind) = self.dirty.ranges().split_at(self.dirty.index_behind(from));
-        let mut upwards = behind.iter().chain(before).filter(|range| range.epoch <= self.last_epoch());
-        let first = upwards.clone().next();
-        upwards.find(|range| wanted(range)).or(first)
-    }
-
-    /// The target with the shortest positioning time among the reads, the dirty ranges, or both.
-    fn nearest(&mut self, reads: bool, writes: bool) -> Option<Target> {
-        if reads && !writes && self.reads.len() == 1 {
-            return Some(Target::Read(0));
-        }
-        let last_epoch = self.last_epoch();
-        let StreamingDisk { drive, arm, dirty, .. } = self;
-        let angle = drive.angle(self.phase, self.clock.max(arm.free_from));
-        let heads = Heads { mechanics: &drive.mechanics, track: arm.track, angle };
-        let (mut least, mut best) = (Ticks::MAX, None);
-        for index in 0..if reads { self.reads.len() } else { 0 } {
-            let read = &mut self.reads[index];
-            let spot = read.spot.get_or_insert_with(|| drive.geometry.spot(read.next));
-            if let Some(time) = heads.positioning(spot, false, least)
-                && !follows_another(&self.reads, index)
-            {
-                (least, best) = (time, Some(Target::Read(index)));
-            }
-        }
-        let range =
-            if writes { nearest_range(&heads, drive, dirty, (arm.finished.0, last_epoch), least) } else { None };
-        range.map(Target::Write).or(best)
-    }
-
-    /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
-    /// for an eighth of the longest pass: shorter ones spend their time on seeks between places of reads and of writes.
-    fn turn(&self) -> (bool, bool) {
-        let waited_for = !self.uncommitted.is_empty() || !self.flushes.is_empty();
-        if waited_for || self.reads.is_empty() || !self.writes_are_urgent() {
-            return (true, true);
-        }
-        let over = self.clock.saturating_sub(self.arm.turn_since) >= self.parameters.longest_pass / 8;
-        let writes = self.arm.wrote != over;
-        (!writes, writes)
+        segment.limit.saturating_sub(self.control.read_ahead_blocks / 2)
     }
 
     /// Whether the heads have just come to the end of a segment.
-    fn moves_at(&self, index: usize) -> bool {
+    pub(super) fn moves_at(&self, index: usize) -> bool {
         self.arm.finished == (self.segments[index].end, self.clock)
     }
 
-    fn may_read_on(&self) -> bool {
+    pub(super) fn may_read_on(&self) -> bool {
         self.arm.filling.is_some_and(|index| {
             let segment = &self.segments[index];
             let left = segment.limit.saturating_sub(segment.end);
             // A stopped arm restarts only for at least half of its read-ahead.
-            left > 0 && (self.moves_at(index) || left * 2 >= self.parameters.read_ahead_blocks)
+            left > 0 && (self.moves_at(index) || left * 2 >= self.control.read_ahead_blocks)
         })
     }
 
@@ -520,7 +306,7 @@ impl StreamingDisk {
         let wanted = if write { self.write_end(next) } else { self.read_end(next) };
         if wanted > next {
             let waited_for = matches!(target, Target::Read(_));
-            self.begin_run(next, wanted, write, waited_for);
+            self.begin_run(next, wanted, write, waited_for, !continues);
         }
     }
 
@@ -531,6 +317,7 @@ impl StreamingDisk {
             return end;
         }
         let elsewhere = self.reads.iter().any(|read| !read.attached) || self.writes_are_urgent();
+        let elsewhere = elsewhere && self.control.scheduler != Scheduler::Fcfs;
         self.arm.filling.map_or(next, |index| match &self.segments[index] {
             segment if elsewhere && segment.sequential => self.least_limit(segment).max(next),
             segment => segment.limit,
@@ -540,16 +327,16 @@ impl StreamingDisk {
     /// End of a run for writing: the end of a waiting write, or enough room for the buffer.
     fn write_end(&self, next: u64) -> u64 {
         let wanted = self.uncommitted.iter().map(Command::end).filter(|&end| end > next).min();
-        let room = (self.parameters.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
+        let room = (self.control.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
         self.writable_end(next).min(wanted.unwrap_or(u64::MAX)).min(next + room)
     }
 
     /// Where the blocks end that may be written without a gap from `first` on.
-    fn writable_end(&self, first: u64) -> u64 {
+    pub(super) fn writable_end(&self, first: u64) -> u64 {
         self.dirty.end_of_epochs(first, self.last_epoch())
     }
 
-    fn begin_run(&mut self, next: u64, wanted: u64, write: bool, waited_for: bool) {
+    fn begin_run(&mut self, next: u64, wanted: u64, write: bool, waited_for: bool, is_access: bool) {
         let place = self.drive.geometry.locate(next);
         self.arm.place = place;
         let mechanics = &self.drive.mechanics;
@@ -558,25 +345,30 @@ impl StreamingDisk {
         let follows = write && self.arm.wrote && self.arm.finished.0 == next;
         let moved = mechanics.positioning(self.arm.track, place.track, write && !follows);
         let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.in_place && self.arm.wrote == write;
-        let least = if write && !goes_on { self.parameters.least_write_seek } else { 0 };
+        let least = if write && !goes_on { self.control.minimum_write_seek } else { 0 };
         let on_track = start + moved.max(least);
         let end = wanted.min(place.track_end);
         let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
         // A run without a waiting request gives way to a request. An unordered run can't.
-        let immediate =
-            if write { self.parameters.immediate_write } else { self.parameters.immediate_read && waited_for };
+        let immediate = if write { self.control.immediate_write } else { self.control.immediate_read && waited_for };
         let last = if immediate && !goes_on { self.passes_last(on_track, &place, end - next) } else { 0 };
         let ordered = last == 0;
         let spindle = mechanics.spindle();
         let since = if ordered { on_track + latency } else { on_track };
         let since = if write { self.data_in_time(next, end, since, place.blocks_per_track) } else { since };
-        let passes_before = self.parameters.read_free_blocks && waited_for && ordered && !goes_on;
+        let passes_before = self.control.read_free_blocks && waited_for && ordered && !goes_on;
         let before = if passes_before { spindle.passed(latency, place.blocks_per_track) } else { 0 };
         let before = before.min(next - place.track_first);
         let (next, since) = (next - before, since - spindle.blocks(before, place.blocks_per_track));
         let time = if ordered { spindle.blocks(end - next, place.blocks_per_track) } else { spindle.period() };
         if let (Some(index), true) = (self.arm.filling, before > 0) {
             (self.segments[index].start, self.segments[index].end) = (next, next);
+        }
+        if is_access {
+            self.statistics.accesses += 1;
+            self.statistics.seek_cylinders += u64::from(self.arm.track.cylinder.abs_diff(place.track.cylinder));
+            self.statistics.seek_time += moved;
+            self.statistics.rotation_time += latency;
         }
         self.statistics.positionings += u64::from(!goes_on);
         self.statistics.runs += 1;
@@ -601,7 +393,7 @@ impl StreamingDisk {
     fn data_in_time(&self, first: u64, end: u64, since: Ticks, per_track: u32) -> Ticks {
         let (Some(crossing), Some(writing)) = (self.crossing, self.writes.front()) else { return since };
         let blocks = writing.next..writing.next + crossing.blocks;
-        if !self.parameters.preseek || first >= blocks.end || end <= blocks.start {
+        if !self.control.preseek || first >= blocks.end || end <= blocks.start {
             return since;
         }
         let spindle = self.drive.mechanics.spindle();
@@ -623,7 +415,7 @@ impl StreamingDisk {
     /// Drives with the extra disconnection collect a third of a short request's usual transfer, or 15 blocks of a
     /// request from 45 on (so does DiskSim 4.0 for all drives with it).
     fn collected(&self, sectors: u32) -> u64 {
-        match self.parameters.extra_disconnect {
+        match self.control.extra_disconnect {
             None => 1,
             Some(_) if sectors < 45 => u64::from(sectors.min(10)),
             Some(_) => 15,
@@ -668,7 +460,7 @@ impl StreamingDisk {
     /// when `mark` blocks of the read are in the buffer.
     fn crossed_after(&self, read: &Reading, run: &Run, mark: u64) -> Ticks {
         let spindle = self.drive.mechanics.spindle();
-        let block = self.parameters.read_block;
+        let block = self.control.read_block;
         let time = |blocks: u64| spindle.blocks(blocks, run.blocks_per_track);
         let (first, end) = (read.command.first(), read.command.end().min(run.end));
         let (before, after) = (read.next - first, end.saturating_sub(first));
@@ -676,7 +468,7 @@ impl StreamingDisk {
             return read.crossed;
         }
         let begun = before >= mark;
-        let reselect = if begun { 0 } else { self.parameters.reselect };
+        let reselect = if begun { 0 } else { self.control.reselect };
         if !run.ordered {
             // The last blocks pass first, and cross behind the others.
             let behind = run.end - run.first - run.last;
@@ -707,8 +499,9 @@ impl StreamingDisk {
                 index += 1;
                 continue;
             }
-            let mark = u64::from(read.command.request.sectors) * self.parameters.read_water_mark / 1_000_000;
-            let mark = mark.max(1);
+            let mark = u64::from(read.command.request.sectors) * self.control.read_water_mark / 1_000_000;
+            // Data of a partial hit cross at once.
+            let mark = if read.hit { 1 } else { mark.max(1) };
             let crossed = self.crossed_after(&read, run, mark);
             let read = &mut self.reads[index];
             read.crossed = crossed;
@@ -719,38 +512,11 @@ impl StreamingDisk {
                 self.reads.remove(index);
                 self.use_segment(segment, read.command.first(), read.command.end());
                 let sectors = u64::from(read.command.request.sectors);
-                let begin = read.crossed.saturating_sub(sectors * self.parameters.read_block);
+                let begin = read.crossed.saturating_sub(sectors * self.control.read_block);
                 self.deliver(read.command, begin);
             } else {
                 index += 1;
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::models::disk::tests::small;
-
-    proptest! {
-        /// With a limit and without, a block's positioning time is the seek, and the wait from its end on.
-        #[test]
-        fn a_limit_hides_longer_times_and_changes_none(
-            at in 0_u64..1 << 40,
-            (from, block) in (0_u64..5_000, 0_u64..5_000),
-            write: bool,
-            limit in 0_u64..20_000_000 * 16,
-        ) {
-            let drive = Drive::new(&small()).unwrap();
-            let (track, spot) = (drive.geometry.spot(from).track, drive.geometry.spot(block));
-            let moved = drive.mechanics.positioning(track, spot.track, write);
-            let time = moved + drive.latency(0, at + moved, spot.angle);
-            let heads = Heads { mechanics: &drive.mechanics, track, angle: drive.angle(0, at) };
-            prop_assert_eq!(heads.positioning(&spot, write, Ticks::MAX), Some(time));
-            prop_assert_eq!(heads.positioning(&spot, write, limit), Some(time).filter(|&time| time < limit));
         }
     }
 }

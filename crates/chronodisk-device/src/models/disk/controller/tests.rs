@@ -1,4 +1,4 @@
-//! The contract for the streaming controller, its rates at each depth, its bound on waits, cases computed by hand.
+//! The contract for the controller, its rates at each depth, its bound on waits, cases computed by hand.
 
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId};
 
@@ -7,25 +7,28 @@ use crate::rates::{Load, Loop, Ops, Pattern, measure, measure_together};
 use crate::{BuildOptions, DeviceModel, Profile, contract};
 
 /// 6,000 rpm, so that a turn takes 10 ms; 100 blocks a track, 512 tracks, skews that hide the switches.
-fn small(streaming: &str) -> String {
+fn small(keys: &str) -> String {
+    let (bus, keys): (Vec<&str>, Vec<&str>) = keys.lines().partition(|line| line.trim().starts_with("host-bus = "));
     format!(
         "name = \"small\"\nkind = \"disk\"\ndescription = \"d\"\nsource = \"round figures\"\n\
-         validation = \"unvalidated\"\ncapacity = \"26214400 B\"\n\
+         validation = \"unvalidated\"\ncapacity = \"26214400 B\"\n{}\n\
          [geometry]\nsurfaces = 4\ncylinders = 128\n\
          [[geometry.zones]]\nfirst-cylinder = 0\nlast-cylinder = 127\nblocks-per-track = 100\n\
          track-skew = \"10 sectors\"\ncylinder-skew = \"15 sectors\"\n\
          [mechanics]\nrotation = \"6000 rpm\"\nhead-switch = \"0.8 ms\"\n\
          seek = {{ curve = \"lee\", single = \"1 ms\", average = \"5 ms\", full = \"10 ms\" }}\n\
-         [streaming]\ninterface-rate = \"51.2 MB/s\"\nqueue-depth = 32\nsegments = 4\nsegment-size = \"128 KiB\"\n\
-         read-ahead = \"64 KiB\"\nwrite-buffer = \"256 KiB\"\n{streaming}"
+         [controller]\ninterface-rate = \"51.2 MB/s\"\nqueue-depth = 32\nsegments = 4\nsegment-size = \"128 KiB\"\n\
+         read-ahead = \"64 KiB\"\nwrite-buffer = \"256 KiB\"\n{}",
+        bus.concat(),
+        keys.join("\n")
     )
 }
 
-fn device(streaming: &str, seed: u64) -> Box<dyn DeviceModel> {
-    build_text(&small(streaming), seed)
+fn device(keys: &str, seed: u64) -> Box<dyn DeviceModel> {
+    build_text(&small(keys), seed)
 }
 
-const VARIANTS: [&str; 7] = [
+const VARIANTS: [&str; 9] = [
     "",
     "write-cache = true\nread-overhead = \"0.3 ms\"\nwrite-overhead = \"0.2 ms\"",
     "write-cache = true\nimmediate-read = true\nimmediate-write = true\nwrite-ranges = 4",
@@ -36,6 +39,8 @@ const VARIANTS: [&str; 7] = [
      host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\", connected = true }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
     "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"\n\
      read-free-blocks = true",
+    "scheduler = \"fcfs\"\nwrite-cache = true\nwrite-ranges = 1\npreseek = true\nread-free-blocks = true",
+    "scheduler = \"look\"\nwrite-cache = true\nimmediate-write = true\nage-bound = \"50 ms\"",
 ];
 
 #[test]
@@ -567,4 +572,47 @@ fn reading_on_ends_where_the_profile_says() {
     assert_eq!(hits(""), 2);
     assert_eq!(hits("read-ahead-to = \"track-end\""), 1);
     assert_eq!(hits("read-ahead-to = \"track-end-or-next\""), 2);
+}
+
+/// Completion instants of requests that come together, by their numbers.
+fn together(device: &mut dyn DeviceModel, requests: &[Request]) -> Vec<Nanos> {
+    requests.iter().for_each(|&request| device.submit(request));
+    let mut completed = Vec::new();
+    while completed.len() < requests.len() {
+        device.step(Nanos::MAX, &mut completed);
+    }
+    completed.sort_by_key(|completion: &Completion| completion.id.0);
+    completed.iter().map(|completion| completion.at).collect()
+}
+
+#[test]
+fn in_order_of_arrival_a_read_waits_for_the_writes_before_it() {
+    let far = |id, op, block| Request::new(id, op, block, 8);
+    let load = [far(0, Op::Write, 40_000), far(1, Op::Read, 100), far(2, Op::Write, 20_000), far(3, Op::Read, 200)];
+    let fcfs = together(device("scheduler = \"fcfs\"\nwrite-cache = true", 0).as_mut(), &load);
+    let sptf = together(device("write-cache = true", 0).as_mut(), &load);
+    // Writes complete in the buffer with either; behind them, a read on the first track waits for the arm's way to
+    // block 40,000 and back, or does not.
+    assert!(fcfs[0] < Nanos::from_millis(1) && sptf[0] < Nanos::from_millis(1), "{fcfs:?} {sptf:?}");
+    assert!(sptf[1] < Nanos::from_millis(25) && fcfs[1] > sptf[1] + Nanos::from_millis(10), "{fcfs:?} {sptf:?}");
+    // Between the reads comes the second write.
+    assert!(fcfs[3] > fcfs[1] + Nanos::from_millis(10), "{fcfs:?}");
+}
+
+#[test]
+fn an_elevator_goes_one_way_and_then_the_other() {
+    let order = |scheduler: &str| {
+        let mut device = device(&format!("scheduler = \"{scheduler}\""), 0);
+        // The first one takes the arm to the middle while the others arrive.
+        let blocks = [20_000, 19_000, 45_000, 22_000, 5_000];
+        let load: Vec<_> = (0..5).map(|id| Request::new(id, Op::Read, blocks[id as usize], 8)).collect();
+        let done = together(device.as_mut(), &load);
+        let mut ids: Vec<usize> = (0..5).collect();
+        ids.sort_by_key(|&id| done[id]);
+        ids
+    };
+    assert_eq!(order("fcfs"), [0, 1, 2, 3, 4]);
+    assert_eq!(order("sstf"), [0, 1, 3, 4, 2]);
+    assert_eq!(order("look"), [0, 3, 2, 1, 4]);
+    assert_eq!(order("c-look"), [0, 3, 2, 4, 1]);
 }
