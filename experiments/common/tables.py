@@ -83,6 +83,16 @@ def real_time_accuracy() -> Iterator[Row]:
             ]
 
 
+def real_time_summary() -> Iterator[Row]:
+    """Errors and lateness of both clients, from the lowest to the highest of six workloads."""
+    yield ["device", "error, %: spinning", "blocking", "lateness p99, µs: spinning", "blocking"]
+    for device, title in DEVICES.items():
+        of_clients = [of_server("chronodisk", device, client) for client in ("spinning", "blocking")]
+        errors = [span([row["mean_absolute_error_percent"] for row in rows]) for rows in of_clients]
+        tails = [span([row["lateness_us"]["p99"] for row in rows]) for rows in of_clients]
+        yield [title, *errors, *tails]
+
+
 def real_time_peers() -> Iterator[Row]:
     """Mean absolute errors of small random requests, of a spinning and a blocking client."""
     servers = {
@@ -394,6 +404,7 @@ def store_faults() -> Iterator[Row]:
 #: What makes the rows of each table, its head first.
 TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "real-time-accuracy": real_time_accuracy,
+    "real-time-summary": real_time_summary,
     "real-time-peers": real_time_peers,
     "real-time-bare-loop": real_time_bare_loop,
     "working-set": working_set,

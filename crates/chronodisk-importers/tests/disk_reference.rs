@@ -77,10 +77,10 @@ fn compare(folder: &Path) -> Vec<(String, f64)> {
 }
 
 /// DiskSim and this model have the same mechanics, and controllers that agree on a request alone in the drive. They
-/// differ in the buffer: a written range can grow here, where DiskSim's next write waits a turn; a write makes this
-/// buffer forget the segments that it overlaps, as the measured drives do; the phases of reading ahead drift apart in idle times, as
-/// DiskSim's platter loses 2^-24 of a turn with every block; blocks that pass before the first wanted one are kept
-/// where the drive's file says so, which DiskSim ignores.
+/// differ in the buffer. A written range can grow here, where DiskSim's next write waits a turn. A write makes this
+/// buffer forget the segments that it overlaps, as the measured drives do. Blocks that pass before the first wanted one
+/// are kept where the drive's file says so, which DiskSim ignores. In idle times, the phases of reading ahead drift
+/// apart, as DiskSim's platter loses 2^-24 of a turn with every block.
 #[test]
 fn requests_agree_with_disksim() {
     let shares = compare(&disks());

@@ -319,8 +319,8 @@ fn every_reference_drive_is_imported() {
             && !path.file_name().unwrap().to_string_lossy().starts_with("mems")
         {
             let import = import_file(&path).unwrap_or_else(|error| panic!("{error}"));
-            // One of them numbers its last cylinder beyond its number of cylinders; some enable access out of order, one
-            // holds the bus, one completes only sequential writes early.
+            // One of them numbers its last cylinder beyond its number of cylinders, one holds the bus, one completes
+            // only sequential writes early; some enable access out of order.
             let expected = [
                 "`Number of cylinders`",
                 "has no effect in DiskSim 4.0",

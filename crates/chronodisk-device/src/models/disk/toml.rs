@@ -14,9 +14,10 @@
 //! `member = "NAME"` in place of `geometry` and `mechanics` takes them from another profile of this kind: a drive that
 //! differs in its controller.
 //!
-//! Each key is described where it is written (see a profile in `profiles/disk`, or `docs/importing-a-disk.md`) by the
-//! text that the functions below give it. A key that may be missing has a default, which is the state of a plain drive:
-//! no overhead, nothing unusual. Times are exact to the picosecond, fractions to the millionth.
+//! Each key is described where it is written (see a profile in `profiles/disk`) by the text that the functions below
+//! give it. `docs/profile-keys.md` lists the keys, `docs/importing-a-disk.md` the defaults. A key that may be missing
+//! has a default, which is the state of a plain drive: no overhead, nothing unusual. Times are exact to the picosecond,
+//! fractions to the millionth.
 
 mod read;
 mod write;

@@ -90,7 +90,8 @@ impl Dirty {
     pub(super) fn has_place(&self, first: u64, end: u64, epoch: u64) -> bool {
         // One that overlaps may be cut in three by its epochs.
         let touches = |range: &Range| range.first <= end && first <= range.end;
-        let grows = |range: &Range| range.end == first && range.epoch == epoch;
+        // A buffer of one range takes the blocks that continue it.
+        let grows = |range: &Range| self.most == 1 && range.end == first && range.epoch == epoch;
         self.ranges.len() + 2 <= self.most || self.ranges.is_empty() || {
             let near = self.ranges.get(self.index_behind(first.saturating_sub(1)));
             near.is_some_and(|near| touches(near) && (self.ranges.len() < self.most || grows(near)))

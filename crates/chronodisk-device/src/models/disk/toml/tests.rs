@@ -116,8 +116,11 @@ fn a_written_profile_explains_its_keys_once() {
 }
 
 #[test]
-fn the_page_lists_every_key() {
-    let page = include_str!("../../../../../../docs/importing-a-disk.md");
+fn the_pages_list_every_key() {
+    let page = concat!(
+        include_str!("../../../../../../docs/importing-a-disk.md"),
+        include_str!("../../../../../../docs/profile-keys.md")
+    );
     let mut drive = plain_drive();
     drive.controller.extra_write_disconnect = Some(ExtraDisconnect::default());
     drive.controller.interface_rate = Some(1);
