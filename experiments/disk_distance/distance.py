@@ -261,7 +261,7 @@ def table(figures: dict[str, dict[str, Any]]) -> str:
         for name, variant in row["variants"].items():
             demerits = f"{row['demerit_ms']:.4f} -> {variant['demerit_ms']:.4f} ms"
             correlations = f"{row['correlation']:.3f} -> {variant['correlation']:.3f}"
-            lines.append(f"{drive:<12}{name:<42}{demerits}, correlation {correlations}")
+            lines.append(f"{drive:<12}{name:<56}{demerits}, correlation {correlations}")
     return "\n".join(lines)
 
 
