@@ -16,7 +16,7 @@
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
 //!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
-//!   the segments that it overlaps. With `preseek` the arm leaves for blocks that are still crossing, and writes them
+//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. With `preseek` the arm leaves for blocks that are still crossing, and writes them
 //!   if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else `scheduler` chooses the next target: by default the shortest
 //!   positioning time (SPTF), of reads, and of writes that a request waits for. Other ranges are written when no read
@@ -215,7 +215,7 @@ impl Disk {
     pub(crate) fn memory_bytes_max(drive: &Drive) -> u64 {
         let control = &drive.control;
         let ranges = footprint::array_bytes::<dirty::Range>(u64::from(control.write_ranges) + 2);
-        let segments = footprint::array_bytes::<Segment>(control.segments.into());
+        let segments = footprint::array_bytes::<Segment>(control.all_segments() as u64);
         let commands = footprint::array_bytes::<[Reading; 3]>(control.depth.into());
         footprint::sum([footprint::DEVICE_BYTES, ranges, segments, commands])
     }
@@ -279,7 +279,7 @@ impl Disk {
             dirty: Dirty::new(control.write_ranges as usize),
             epoch: 0,
             flushes: VecDeque::new(),
-            segments: vec![Segment::default(); control.segments as usize],
+            segments: vec![Segment::default(); control.all_segments()],
             uses: 0,
             arm: Arm::default(),
             link_free: 0,
@@ -505,6 +505,9 @@ impl Disk {
         if done {
             self.writes.pop_front();
             self.statistics.writes += 1;
+            if self.control.read_hits_on_write_data {
+                self.keep_written(command.first(), command.end());
+            }
             if self.completes_on_medium(&command) {
                 self.uncommitted.push(command);
             } else {

@@ -123,6 +123,7 @@ pub(crate) struct Control {
     pub(super) read_ahead_blocks: u64,
     pub(super) read_ahead_to: ReadAheadTo,
     pub(super) read_free_blocks: bool,
+    pub(super) read_hits_on_write_data: bool,
     pub(super) write_buffer_blocks: u64,
     pub(super) write_ranges: u32,
     pub(super) write_cache: bool,
@@ -168,6 +169,11 @@ impl ExtraTicks {
 }
 
 impl Control {
+    /// Segments for reads, and one for blocks of writes if reads find them.
+    pub(super) fn all_segments(&self) -> usize {
+        self.segments as usize + usize::from(self.read_hits_on_write_data)
+    }
+
     /// The controller as the profile connects it, and on the bus of the computer with which the drive was traced.
     fn new(parameters: &DiskParameters) -> (Control, Option<Control>) {
         let of = &parameters.controller;
@@ -197,6 +203,7 @@ impl Control {
             read_ahead_blocks: of.read_ahead_blocks.into(),
             read_ahead_to: of.read_ahead_to,
             read_free_blocks: of.read_free_blocks,
+            read_hits_on_write_data: of.read_hits_on_write_data,
             write_buffer_blocks: of.write_buffer_blocks.into(),
             write_ranges: of.write_ranges,
             write_cache: of.write_cache,

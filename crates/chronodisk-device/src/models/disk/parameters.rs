@@ -361,6 +361,8 @@ pub struct ControllerParameters {
     pub read_ahead_to: ReadAheadTo,
     /// Blocks of the track that pass before the first wanted one are kept.
     pub read_free_blocks: bool,
+    /// Blocks of a write stay in a segment, where reads find them.
+    pub read_hits_on_write_data: bool,
     /// Blocks of the buffer for writes.
     pub write_buffer_blocks: u32,
     /// Ranges of consecutive blocks in it.

@@ -86,6 +86,7 @@ fn random_parameters(seed: u64) -> DiskParameters {
         &mut control.store_and_forward,
         &mut control.preseek,
         &mut control.read_free_blocks,
+        &mut control.read_hits_on_write_data,
         &mut control.write_cache,
         &mut control.immediate_read,
         &mut control.immediate_write,

@@ -403,6 +403,8 @@ fn buffer(visitor: &mut dyn Visitor, of: &mut ControllerParameters) -> Outcome {
     choose(visitor, optional("read-ahead-to", about), &ends, &mut of.read_ahead_to)?;
     let about = "sectors of the track that pass before the first wanted one are kept";
     visitor.flag(optional("read-free-blocks", about), &mut of.read_free_blocks)?;
+    let about = "sectors of a write stay in a segment, where reads find them";
+    visitor.flag(optional("read-hits-on-write-data", about), &mut of.read_hits_on_write_data)?;
     sectors32(visitor, key("write-buffer", "for writes"), &mut of.write_buffer_blocks)?;
     let about = "of consecutive sectors in it";
     visitor.count(optional("write-ranges", about), &mut of.write_ranges, 1, limits::WRITE_RANGES)?;

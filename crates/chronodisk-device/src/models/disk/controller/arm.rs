@@ -4,7 +4,7 @@ use super::super::geometry::{BlockPosition, Track};
 use super::super::mechanics::{Access, Ticks};
 use super::super::parameters::{ReadAheadTo, Scheduler};
 use super::order::Target;
-use super::{Command, Disk, NEVER, Reading};
+use super::{Command, Crossing, Disk, NEVER, Reading, Writing};
 
 /// Consecutive blocks that reads brought into the buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,6 +132,15 @@ impl Disk {
         }
     }
 
+    /// Keeps the blocks of a write in the segment behind those for reads, with the blocks that they continue.
+    pub(super) fn keep_written(&mut self, first: u64, end: u64) {
+        let Some(kept) = self.segments.get_mut(self.control.segments as usize) else { return };
+        let first = if kept.end == first && kept.start < kept.end { kept.start } else { first };
+        let start = first.max(end.saturating_sub(self.control.segment_blocks));
+        // Nothing is read on behind it: no read asked for it.
+        *kept = Segment { start, end, limit: end, asked: u64::MAX, ..Segment::default() };
+    }
+
     /// A read uses a segment.
     pub(super) fn use_segment(&mut self, index: usize, first: u64, end: u64) {
         self.uses += 1;
@@ -170,7 +179,7 @@ impl Disk {
 
     /// A segment for a read that finds nothing: the one that was not used for the longest time.
     fn new_segment(&mut self, first: u64, end: u64) -> usize {
-        let oldest = (0..self.segments.len()).min_by_key(|&index| self.segments[index].used).unwrap_or(0);
+        let oldest = (0..self.control.segments as usize).min_by_key(|&index| self.segments[index].used).unwrap_or(0);
         // A stream whose segment has run out goes on being one.
         let sequential = self.segments.iter().any(|segment| segment.asked == first);
         self.segments[oldest] = Segment { start: first, end: first, asked: end, sequential, ..Segment::default() };
@@ -350,7 +359,11 @@ impl Disk {
         let end = wanted.min(place.track_end);
         let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
         // A run without a waiting request gives way to a request. An unordered run can't.
-        let immediate = if write { self.control.immediate_write } else { self.control.immediate_read && waited_for };
+        // Nor can a run for blocks that are still crossing: they come in order.
+        let immediate = match write {
+            true => self.control.immediate_write && self.crossing_between(next, end).is_none(),
+            false => self.control.immediate_read && waited_for,
+        };
         let last = if immediate && !goes_on { self.passes_last(on_track, &place, end - next) } else { 0 };
         let ordered = last == 0;
         let spindle = mechanics.spindle();
@@ -388,14 +401,18 @@ impl Disk {
         });
     }
 
+    /// The blocks of the first write that are crossing the interface, if the arm may have left for some of these.
+    fn crossing_between(&self, first: u64, end: u64) -> Option<(Crossing, &Writing)> {
+        let (crossing, writing) = (self.crossing?, self.writes.front()?);
+        let overlap = first < writing.next + crossing.blocks && end > writing.next;
+        (self.control.preseek && overlap).then_some((crossing, writing))
+    }
+
     /// When a run for writing begins whose blocks may still be crossing the interface: turns later, until each is in
     /// the buffer when it begins to pass.
     fn data_in_time(&self, first: u64, end: u64, since: Ticks, per_track: u32) -> Ticks {
-        let (Some(crossing), Some(writing)) = (self.crossing, self.writes.front()) else { return since };
+        let Some((crossing, writing)) = self.crossing_between(first, end) else { return since };
         let blocks = writing.next..writing.next + crossing.blocks;
-        if !self.control.preseek || first >= blocks.end || end <= blocks.start {
-            return since;
-        }
         let spindle = self.drive.mechanics.spindle();
         let block_time = (crossing.at - crossing.since) / crossing.blocks;
         let late = |block: u64| {

@@ -39,7 +39,8 @@ const VARIANTS: [&str; 9] = [
      host-bus = { read-block = \"0.15 ms\", write-block = \"0.12 ms\", connected = true }\nread-water-mark = 0.75\nreselect = \"0.1 ms\"",
     "preseek = true\nwrite-cache = true\nimmediate-write = true\nread-ahead-to = \"track-end-or-next\"\n\
      read-free-blocks = true",
-    "scheduler = \"fcfs\"\nwrite-cache = true\nwrite-ranges = 1\npreseek = true\nread-free-blocks = true",
+    "scheduler = \"fcfs\"\nwrite-cache = true\nwrite-ranges = 1\npreseek = true\nread-free-blocks = true\n\
+     read-hits-on-write-data = true",
     "scheduler = \"look\"\nwrite-cache = true\nimmediate-write = true\nage-bound = \"50 ms\"",
 ];
 
@@ -615,4 +616,17 @@ fn an_elevator_goes_one_way_and_then_the_other() {
     assert_eq!(order("sstf"), [0, 1, 3, 4, 2]);
     assert_eq!(order("look"), [0, 3, 2, 1, 4]);
     assert_eq!(order("c-look"), [0, 3, 2, 4, 1]);
+}
+
+#[test]
+fn a_read_finds_the_blocks_of_a_write_where_the_profile_says() {
+    let taken = |keys: &str| {
+        let mut device = device(&format!("write-overhead = \"0.1 ms\"\n{keys}"), 0);
+        complete(device.as_mut(), Request::new(0, Op::Write, 20_000, 16));
+        complete(device.as_mut(), Request::new(1, Op::Write, 20_016, 16));
+        complete(device.as_mut(), Request::new(2, Op::Read, 20_008, 16))
+    };
+    // From the buffer: 16 blocks of 10 us on the interface.
+    assert_eq!(taken("read-hits-on-write-data = true"), Nanos::from_micros(160));
+    assert!(taken("") > Nanos::from_millis(1));
 }

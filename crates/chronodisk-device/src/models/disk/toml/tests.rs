@@ -267,7 +267,7 @@ fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
     let times = (prop::array::uniform3(after()), prop::array::uniform7(time()), extra);
     let counts = (1u32..=limits::QUEUE_DEPTH, 1u32..=limits::SEGMENTS, 1u32..=limits::WRITE_RANGES);
     let blocks = prop::array::uniform3(1u32..=limits::SEGMENT_BLOCKS);
-    let choices = (any::<[bool; 6]>(), 0usize..3, 0i64..=1_000_000, scheduler());
+    let choices = (any::<[bool; 7]>(), 0usize..3, 0i64..=1_000_000, scheduler());
     let rate = prop::option::of(1u64..1 << 40);
     (times, counts, blocks, choices, rate).prop_map(|((a, t, extra), counts, blocks, choices, interface_rate)| {
         let (f, read_ahead_to, mark, scheduler) = choices;
@@ -296,6 +296,7 @@ fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
             read_ahead_blocks: blocks[0].min(blocks[1]),
             read_ahead_to: [ReadAheadTo::ReadAhead, ReadAheadTo::TrackEnd, ReadAheadTo::TrackEndOrNext][read_ahead_to],
             read_free_blocks: f[2],
+            read_hits_on_write_data: f[6],
             write_buffer_blocks: blocks[2],
             write_ranges: counts.2,
             write_cache: f[3],
