@@ -44,12 +44,12 @@ const SCORES: [Score; 7] = [
 /// The most that each drive's built-in profile may be off its measured trace, in milliseconds, on the bus of the
 /// computer that recorded the trace.
 const BUILT_IN: [(&str, &str, f64); 7] = [
-    ("cheetah9LP", "cheetah-9lp", 0.111),
-    ("atlas10k", "atlas-10k", 0.096),
+    ("cheetah9LP", "cheetah-9lp", 0.108),
+    ("atlas10k", "atlas-10k", 0.097),
     ("hp_c2247a", "hp-c2247a", 0.092),
     ("hp_c2490a", "hp-c2490a", 0.244),
     ("dec_rz26", "dec-rz26", 0.314),
-    ("barracuda", "barracuda", 0.341),
+    ("barracuda", "barracuda", 0.327),
     ("ibm18es", "ibm-18es", 0.133),
 ];
 /// The limits have three digits behind the point.

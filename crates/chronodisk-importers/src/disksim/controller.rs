@@ -13,11 +13,13 @@ use super::reader::Reader;
 /// Parameters without a counterpart: name, least and most value, and the value that is modelled, if others differ.
 const NOT_MODELLED: &[(&str, i64, i64, Option<i64>)] = &[
     ("Allow almost read hits", 0, 1, None),
+    ("Allow read hits on write data", 0, 1, None),
     ("Allow sneaky full read hits", 0, 1, None),
     ("Allow sneaky intermediate read hits", 0, 1, None),
     ("Allow sneaky partial read hits", 0, 1, None),
     ("Combine seq writes", 0, 1, Some(1)),
     ("Disconnect write if seek", 0, 1, None),
+    ("Enable caching in buffer", 0, 2, None),
     ("Hold bus entire read xfer", 0, 1, None),
     ("Hold bus entire write xfer", 0, 1, Some(0)),
     ("Immed transfer partial hit", 0, 1, Some(1)),
@@ -28,6 +30,7 @@ const NOT_MODELLED: &[(&str, i64, i64, Option<i64>)] = &[
     ("Read-ahead over requested", -1, 1, None),
     ("Set watermark by reqsize", 0, 1, None),
     ("Stop prefetch in sector", 0, 1, None),
+    ("Use separate write segment", 0, 1, None),
     ("Write hit stop prefetch", 0, 1, Some(1)),
 ];
 
@@ -49,11 +52,6 @@ pub(super) fn controller(
     if !(0..=Millionths::ONE.0).contains(&low) {
         return Err(reader.error_at("Low (write) water mark", "expected 0 to 1"));
     }
-    // Caching 1 keeps all blocks, 2 those of reads. No read uses a segment that is for writes alone.
-    let reads_hit = reader.flag("Allow read hits on write data")?;
-    let caching = reader.whole("Enable caching in buffer", 0, 2)?;
-    let is_apart = reader.flag("Use separate write segment")?;
-    let keeps_written = reads_hit && caching == 1 && !is_apart;
     let block_transfer = time(reader, "Bulk sector transfer time")?;
     let minimum_write_seek = time(reader, "Minimum seek delay")?;
     let parameters = ControllerParameters {
@@ -63,7 +61,6 @@ pub(super) fn controller(
         queue_depth,
         scheduler,
         write_cache: fast_write > 0,
-        read_hits_on_write_data: keeps_written,
         read_free_blocks: reader.flag("Read any free blocks")?,
         immediate_read: without_effect(reader, "Immediate buffer read")?,
         immediate_write: without_effect(reader, "Immediate buffer write")?,

@@ -16,14 +16,14 @@
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
 //!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
-//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. With `preseek` the arm leaves for blocks that are still crossing, and writes them
-//!   if each is in the buffer in time, else a turn later.
+//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. With `preseek` the arm
+//!   leaves for blocks that are still crossing, and writes them if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else `scheduler` chooses the next target: by default the shortest
 //!   positioning time (SPTF), of reads, and of writes that a request waits for. Other ranges are written when no read
 //!   waits and nothing is to be read on, or when half of the buffer is full or three quarters of its ranges are in use;
 //!   then both take turns. Of reads that continue each other the first one counts, or a pass would begin in the middle
-//!   of a stream and leave the rest behind. With `fcfs`, requests are served in order of arrival. A write that completed
-//!   in the buffer then goes to the medium before the next read, a command that needs the arm ends reading on at once,
+//!   of a stream and leave the rest behind. With `fcfs`, requests are served in order of arrival: a write that has
+//!   completed in the buffer then goes to the medium before the next read, a command that needs the arm ends reading on at once,
 //!   and neither streams nor ages count.
 //! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
 //!   arrived after it, and writes all ranges that arrived before as if a request waited for each.
