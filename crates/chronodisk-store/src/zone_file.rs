@@ -14,6 +14,7 @@
 //! owner keeps a word after the zone's data: a zone's pointer is never ahead of its data where completed writes survive
 //! a power cut. Open zones are not told apart from closed ones: no zone is open after a loss of power.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ impl ZoneFile {
 
     /// All zones are empty.
     fn make(file: StoreFile, shape: &ZoneShape, durability: Durability) -> Result<(Self, Vec<KeptZone>), StoreError> {
-        file.set_len(WORDS_AT + u64::from(shape.count) * WORD_BYTES, FileOperation::Create)?;
+        file.set_len(shape.file_bytes(), FileOperation::Create)?;
         file.write(0, &header(shape))?;
         if durability.power_cut {
             file.sync()?;
@@ -134,7 +135,7 @@ impl ZoneFile {
     ) -> Result<(Self, Vec<KeptZone>), StoreError> {
         let damaged = |reason: String| StoreError::Image { path: path.to_owned(), reason };
         let file = StoreFile::open(host, path, OpenMode::ReadWrite)?;
-        let len_bytes = WORDS_AT + u64::from(shape.count) * WORD_BYTES;
+        let len_bytes = shape.file_bytes();
         let found_bytes = file.size()?.len_bytes;
         let mut found = vec![0; HEADER_BYTES];
         if found_bytes >= HEADER_BYTES as u64 {
@@ -144,23 +145,10 @@ impl ZoneFile {
         if found.iter().all(|&byte| byte == 0) && (found_bytes == 0 || found_bytes == len_bytes) {
             return ZoneFile::make(file, shape, durability);
         }
-        if found != header(shape) || found_bytes != len_bytes {
-            return Err(damaged(format!(
-                "no write pointers of {} zones of {} sectors each, {} of them writable",
-                shape.count, shape.size_sectors, shape.capacity_sectors
-            )));
-        }
-        let mut words = vec![0; (u64::from(shape.count) * WORD_BYTES) as usize];
-        file.read(WORDS_AT, &mut words)?;
-        let mut zones = Vec::with_capacity(shape.count as usize);
-        for (number, word) in words.chunks_exact(WORD_BYTES as usize).enumerate() {
-            let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            let zone = KeptZone { written_sectors: word & !FULL, full: word & FULL != 0 };
-            if zone.written_sectors > shape.capacity_sectors {
-                return Err(damaged(format!("zone {number} has {} sectors written", zone.written_sectors)));
-            }
-            zones.push(zone);
-        }
+        let mut bytes = vec![0; found_bytes.min(len_bytes) as usize];
+        file.read(0, &mut bytes)?;
+        shape.check_header(&bytes, found_bytes).map_err(damaged)?;
+        let zones = shape.decode(&bytes).map_err(damaged)?;
         Ok((ZoneFile { file, durability }, zones))
     }
 
@@ -169,8 +157,7 @@ impl ZoneFile {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn keep(&self, zone: u32, kept: KeptZone) -> Result<(), StoreError> {
-        let word = kept.written_sectors | if kept.full { FULL } else { 0 };
-        self.file.write(WORDS_AT + u64::from(zone) * WORD_BYTES, &word.to_le_bytes())?;
+        self.file.write(WORDS_AT + u64::from(zone) * WORD_BYTES, &kept.word().to_le_bytes())?;
         match self.durability.write_through && self.durability.power_cut {
             true => self.file.sync(),
             false => Ok(()),
@@ -183,6 +170,81 @@ impl ZoneFile {
     /// [`StoreError::Io`].
     pub fn flush(&self) -> Result<(), StoreError> {
         if self.durability.power_cut { self.file.sync() } else { Ok(()) }
+    }
+}
+
+impl ZoneShape {
+    /// Size of a file with the write pointers of these zones.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        WORDS_AT + u64::from(self.count) * WORD_BYTES
+    }
+
+    /// The contents of the file with these write pointers.
+    #[must_use]
+    pub fn encode(&self, zones: &[KeptZone]) -> Vec<u8> {
+        let mut bytes = header(self);
+        bytes.resize(WORDS_AT as usize, 0);
+        bytes.extend(zones.iter().flat_map(|zone| zone.word().to_le_bytes()));
+        bytes
+    }
+
+    /// The write pointers in the contents of a file.
+    ///
+    /// # Errors
+    /// The first field that does not fit these zones.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Vec<KeptZone>, String> {
+        self.check_header(bytes, bytes.len() as u64)?;
+        let words = bytes[WORDS_AT as usize..].chunks_exact(WORD_BYTES as usize);
+        let mut zones = Vec::with_capacity(self.count as usize);
+        for (number, word) in words.enumerate() {
+            let zone = KeptZone::of_word(u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            if zone.written_sectors > self.capacity_sectors {
+                let (found, most) = (zone.written_sectors, self.capacity_sectors);
+                return Err(format!("zone {number} has {found} sectors written; expected at most {most}"));
+            }
+            zones.push(zone);
+        }
+        Ok(zones)
+    }
+
+    /// Whether a file of this size that begins with `bytes` is of these zones.
+    fn check_header(&self, bytes: &[u8], len_bytes: u64) -> Result<(), String> {
+        let wrong = |found: String, expected: String| Err(format!("{found}; expected {expected}"));
+        let Some(found) = bytes.get(..HEADER_BYTES) else {
+            return wrong(format!("{len_bytes} bytes of write pointers"), self.file_bytes().to_string());
+        };
+        if found[..8] != *MAGIC {
+            return Err("the magic number of a file of write pointers is missing".to_owned());
+        }
+        let number =
+            |range: Range<usize>| found[range].iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        let fields = [
+            ("version", 8..12, u64::from(VERSION)),
+            ("number of zones", 12..16, self.count.into()),
+            ("sectors of a zone", 16..24, self.size_sectors),
+            ("writable sectors of a zone", 24..32, self.capacity_sectors),
+        ];
+        for (name, range, expected) in fields {
+            let found = number(range);
+            if found != expected {
+                return wrong(format!("{name}: {found}"), expected.to_string());
+            }
+        }
+        match len_bytes == self.file_bytes() {
+            true => Ok(()),
+            false => wrong(format!("{len_bytes} bytes of write pointers"), self.file_bytes().to_string()),
+        }
+    }
+}
+
+impl KeptZone {
+    fn word(self) -> u64 {
+        self.written_sectors | if self.full { FULL } else { 0 }
+    }
+
+    fn of_word(word: u64) -> Self {
+        KeptZone { written_sectors: word & !FULL, full: word & FULL != 0 }
     }
 }
 
@@ -286,12 +348,47 @@ mod tests {
         assert_eq!(Zoned::open(&host).unwrap().zones, before);
         let other = ZoneShape { capacity_sectors: 41, ..SHAPE };
         let refused = ZoneFile::open_on(&host, Path::new("/disk"), false, &other, DURABLE).unwrap_err();
-        assert!(refused.to_string().contains("no write pointers of 4 zones"), "{refused}");
+        assert!(refused.to_string().contains("writable sectors of a zone: 40; expected 41"), "{refused}");
         let missing = ZoneFile::open_on(&host, Path::new("/disk"), true, &SHAPE, DURABLE).unwrap_err();
         assert!(missing.to_string().contains("/disk is missing, but /disk.zones is there"), "{missing}");
         host.remove(Path::new("/disk.zones")).unwrap();
         let missing = ZoneFile::open_on(&host, Path::new("/disk"), false, &SHAPE, DURABLE).unwrap_err();
         assert!(missing.to_string().contains("/disk.zones is missing, but /disk is there"), "{missing}");
+    }
+
+    #[test]
+    fn contents_are_decoded_or_refused() {
+        let kept = |written_sectors, full| KeptZone { written_sectors, full };
+        let zones = [kept(0, false), kept(7, false), kept(40, true), kept(3, true)];
+        let sound = SHAPE.encode(&zones);
+        assert_eq!(sound.len() as u64, SHAPE.file_bytes());
+        assert_eq!(SHAPE.decode(&sound).unwrap(), zones);
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = sound.clone();
+            change(&mut bytes);
+            SHAPE.decode(&bytes).unwrap_err()
+        };
+        let messages = [
+            (refused(&|bytes| bytes.truncate(31)), "31 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes.truncate(4127)), "4127 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes.push(0)), "4129 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes[0] = 0), "the magic number of a file of write pointers is missing"),
+            (refused(&|bytes| bytes[11] = 1), "version: 16777217; expected 1"),
+            (refused(&|bytes| bytes[12] = 5), "number of zones: 5; expected 4"),
+            (refused(&|bytes| bytes[16] = 65), "sectors of a zone: 65; expected 64"),
+            (refused(&|bytes| bytes[24] = 41), "writable sectors of a zone: 41; expected 40"),
+            (refused(&|bytes| bytes[4104] = 41), "zone 1 has 41 sectors written; expected at most 40"),
+        ];
+        for (found, expected) in messages {
+            assert_eq!(found, expected);
+        }
+        // Any change of a byte is refused, or gives zones within their capacity.
+        for (place, bit) in (0..sound.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+            let mut bytes = sound.clone();
+            bytes[place] ^= 1 << bit;
+            let zones = SHAPE.decode(&bytes).unwrap_or_default();
+            assert!(zones.iter().all(|zone| zone.written_sectors <= 40), "byte {place}, bit {bit}");
+        }
     }
 
     #[test]

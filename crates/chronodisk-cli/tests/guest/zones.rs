@@ -150,17 +150,99 @@ fn zonefs_survives_a_kill() {
     survives_a_kill(&chronodisk, "zonefs", &[], write, check);
 }
 
+/// Runs of one store: the first on new zones, the second on the zones that the first has left.
+fn two_runs(chronodisk: &Chronodisk) -> [std::path::PathBuf; 2] {
+    let (profile, store) = (small_zones(chronodisk), chronodisk.path("disk"));
+    let scripts = [
+        "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/zero of=/dev/vda bs=64k count=40 oflag=direct conv=notrunc status=none
+        dd if=/dev/zero of=/dev/vda bs=4k count=5 seek=$((8 << 10)) oflag=direct conv=notrunc status=none
+        blkzone finish --offset $((2 << 16)) --count 1 /dev/vda",
+        "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/vda of=/dev/null bs=64k count=40 iflag=direct status=none
+        dd if=/dev/zero of=/dev/vda bs=64k count=40 seek=40 oflag=direct conv=notrunc status=none
+        dd if=/dev/zero of=/dev/vda bs=4k count=9 seek=$(((8 << 10) + 5)) oflag=direct conv=notrunc status=none
+        blkzone reset --offset $((2 << 16)) --count 1 /dev/vda
+        dd if=/dev/zero of=/dev/vda bs=64k count=3 seek=$((2 << 9)) oflag=direct conv=notrunc status=none",
+    ];
+    [0, 1].map(|index| {
+        let output = chronodisk.path(&format!("run-{index}"));
+        let flags = ["--fs", "none", "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        chronodisk.run_json(&profile, &flags, &["sh", "-c", scripts[index]]);
+        output
+    })
+}
+
 #[test]
-fn a_run_on_kept_zones_can_not_be_verified() {
+fn runs_on_kept_zones_are_verified() {
     let Some(chronodisk) = zoned() else { return };
-    let (store, output) = (chronodisk.path("disk"), chronodisk.path("run"));
-    let flags = ["--fs", "none", "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    let [first, second] = two_runs(&chronodisk);
+    let verify = |run: &std::path::Path, further: &[&str]| {
+        chronodisk.command(&[&["verify", run.to_str().unwrap()], further].concat()).output().unwrap()
+    };
+    let result = |run: &std::path::Path| -> Value {
+        serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap()
+    };
+    // A new store has no zones to keep.
+    assert_eq!(result(&first)["device"].get("zones_began"), None);
+    assert!(!first.join("device-0.zones").exists());
+    assert_eq!(result(&second)["device"]["zones_began"]["file"], "device-0.zones");
+    for run in [&first, &second] {
+        let verified = verify(run, &[]);
+        assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+        assert!(text(&verified.stdout).contains("identical"), "{}", text(&verified.stdout));
+    }
+    let same = verify(&second, &["--device", &small_zones(&chronodisk)]);
+    assert!(same.status.success(), "{}", text(&same.stderr));
+    let other = verify(&second, &["--device", "null"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("null has no zones, but the run's device had"), "{}", text(&other.stderr));
+
+    // The second run wrote on where the first had ended: on empty zones, its writes would be refused.
+    let refused = |expected: &str| {
+        let verified = verify(&second, &[]);
+        assert_eq!(verified.status.code(), Some(2), "{expected}: {}", text(&verified.stdout));
+        assert!(text(&verified.stderr).contains(expected), "{}", text(&verified.stderr));
+    };
+    let file = second.join("device-0.zones");
+    let sound = std::fs::read(&file).unwrap();
+    for (change, expected) in [
+        (4104, "device-0.zones: its hash is fnv1a64:"),
+        (4103, "has 1152921504606852096 sectors written; expected at most"),
+        (12, "device-0.zones: number of zones: 65; expected 64"),
+    ] {
+        let mut bytes = sound.clone();
+        bytes[change] ^= if change == 4103 { 0x10 } else { 1 };
+        std::fs::write(&file, bytes).unwrap();
+        refused(expected);
+    }
+    std::fs::write(&file, &sound[..5]).unwrap();
+    refused("device-0.zones: 5 bytes of write pointers; expected 4608");
+    std::fs::remove_file(&file).unwrap();
+    refused("device-0.zones: can't read: No such file");
+    let text_of = std::fs::read_to_string(second.join("result.json")).unwrap();
+    std::fs::write(second.join("result.json"), text_of.replace("device-0.zones", "../disk.zones")).unwrap();
+    refused("'../disk.zones' is not a file name");
+    std::fs::write(second.join("result.json"), text_of.replace("\"zones_began\"", "\"zones_begun\"")).unwrap();
+    refused("disk.zones had them, and the result does not name a copy (zones_began)");
+    std::fs::write(second.join("result.json"), text_of).unwrap();
+    std::fs::write(&file, sound).unwrap();
+    assert!(verify(&second, &[]).status.success());
+
+    let removed = chronodisk.command(&["rm", second.to_str().unwrap()]).output().unwrap();
+    assert!(removed.status.success() && !second.exists(), "{}", text(&removed.stderr));
+}
+
+#[test]
+fn a_store_without_its_zones_is_refused() {
+    let Some(chronodisk) = zoned() else { return };
+    let store = chronodisk.path("disk");
+    let flags = ["--fs", "none", "--store", store.to_str().unwrap()];
     chronodisk.run_json(ZONED, &flags, &["true"]);
-    let verified = chronodisk.command(&["verify", output.to_str().unwrap()]).output().unwrap();
-    assert_eq!(verified.status.code(), Some(2));
-    assert!(text(&verified.stderr).contains("disk.zones had them"), "{}", text(&verified.stderr));
     std::fs::remove_file(chronodisk.path("disk.zones")).unwrap();
-    let refused = chronodisk.run(ZONED, &flags[..4], &["true"]);
+    let refused = chronodisk.run(ZONED, &flags, &["true"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("disk.zones is missing"), "{}", text(&refused.stderr));
 }
