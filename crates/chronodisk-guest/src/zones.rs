@@ -33,7 +33,12 @@ pub(crate) fn common_block_bytes(file_system: FileSystem, ports: &[ModelPort]) -
 pub fn zone_shape(info: &DeviceInfo) -> Option<ZoneShape> {
     let zones = info.zones?;
     let count = u32::try_from(info.capacity_sectors / zones.size_sectors).ok()?;
-    Some(ZoneShape { count, size_sectors: zones.size_sectors, capacity_sectors: zones.capacity_sectors })
+    Some(ZoneShape {
+        count,
+        size_sectors: zones.size_sectors,
+        capacity_sectors: zones.capacity_sectors,
+        conventional: zones.conventional,
+    })
 }
 
 /// The zones with which a device began, some of them written.
@@ -43,6 +48,7 @@ pub struct ZonesBegan {
     pub device: usize,
     size_sectors: u64,
     capacity_sectors: u64,
+    conventional: u32,
     /// Sectors written, and whether it is full, by zone.
     zones: Vec<(u64, bool)>,
 }
@@ -55,6 +61,7 @@ impl ZonesBegan {
             device,
             size_sectors: shape.size_sectors,
             capacity_sectors: shape.capacity_sectors,
+            conventional: shape.conventional,
             zones,
         })
     }
@@ -63,7 +70,8 @@ impl ZonesBegan {
     #[must_use]
     pub fn file(&self) -> Vec<u8> {
         let count = u32::try_from(self.zones.len()).expect("a device has fewer zones");
-        let shape = ZoneShape { count, size_sectors: self.size_sectors, capacity_sectors: self.capacity_sectors };
+        let ZonesBegan { size_sectors, capacity_sectors, conventional, .. } = *self;
+        let shape = ZoneShape { count, size_sectors, capacity_sectors, conventional };
         let kept = |&(written_sectors, full): &(u64, bool)| KeptZone { written_sectors, full };
         shape.encode(&self.zones.iter().map(kept).collect::<Vec<_>>())
     }
