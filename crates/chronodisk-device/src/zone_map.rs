@@ -7,13 +7,14 @@
 //! a model that sees the accepted requests in the order of their arrival accepts all of them.
 //!
 //! A conventional zone has no pointer. It takes writes anywhere, and no operation of zones (INCITS 550, Zoned Block
-//! Commands). A write may go on in the next zone if that is conventional, too.
+//! Commands). A write may go on in the next zone if that is conventional, too. Such drives have no limit of active
+//! zones. Then a zone is not open once it is full, whether its last write has completed or not.
 //!
 //! Not modelled: read-only and offline zones.
 
 use chronodisk_sim::{Op, Request, Status};
 
-use crate::ZoneLayout;
+use crate::{ZoneLayout, footprint};
 
 /// States of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,10 +92,32 @@ impl ZoneMap {
     #[must_use]
     pub fn new(layout: ZoneLayout, capacity_sectors: u64) -> Self {
         let count = usize::try_from(capacity_sectors / layout.size_sectors);
-        let mut zones = vec![Zone::default(); count.expect("a device's zones fit the address space")];
+        ZoneMap::with(layout, vec![Zone::default(); count.expect("a device's zones fit the address space")])
+    }
+
+    fn with(layout: ZoneLayout, mut zones: Vec<Zone>) -> Self {
         let conventional = zones.iter_mut().take(layout.conventional as usize);
         conventional.for_each(|zone| zone.condition = ZoneCondition::NoPointer);
         ZoneMap { layout, zones, open: Vec::new(), active: 0, lingering: 0 }
+    }
+
+    /// The same zones, all empty.
+    #[must_use]
+    pub(crate) fn emptied(&self) -> Self {
+        let zones = vec![Zone::default(); self.zones.len()];
+        ZoneMap::with(self.layout, zones)
+    }
+
+    /// Most memory of the zones of a device of this capacity, with a copy that a fork has changed.
+    pub(crate) fn bytes_max(layout: &ZoneLayout, capacity_sectors: u64) -> u64 {
+        let zones = capacity_sectors / layout.size_sectors;
+        let tables = [footprint::array_bytes::<Zone>(zones), footprint::array_bytes::<u32>(zones)];
+        footprint::sum(tables.into_iter().chain(tables))
+    }
+
+    /// Open zones, and active ones.
+    pub(crate) fn in_use(&self) -> (u32, u32) {
+        (self.open.len() as u32, self.active)
     }
 
     /// The zones, which are all empty, begin so, as after a loss of power: sectors written, and whether it is full, by
@@ -310,7 +333,12 @@ impl ZoneMap {
         if !before.is_active() && !is_within(self.active + 1, self.layout.most_active) {
             return Err(Status::TooManyActiveZones);
         }
-        let others_open = self.open.len() as u32 + self.lingering - u32::from(before.lingers());
+        // Without a limit of active zones, no buffer of the drive belongs to a zone, and a full zone is not open.
+        let lingering = match self.layout.most_active {
+            0 => 0,
+            _ => self.lingering - u32::from(before.lingers()),
+        };
+        let others_open = self.open.len() as u32 + lingering;
         if !before.condition.is_open() && !is_within(others_open + 1, self.layout.most_open) {
             let implicit = |&zone: &u32| self.zones[zone as usize].condition == ZoneCondition::ImplicitlyOpen;
             let first = self.open.iter().copied().find(implicit).ok_or(Status::TooManyOpenZones)?;
@@ -451,6 +479,13 @@ mod tests {
     #[test]
     fn zero_is_no_limit() {
         let mut map = ZoneMap::new(ZoneLayout { most_open: 2, most_active: 0, ..LAYOUT }, 8 * 1024);
+        for zone in 0..8 {
+            at_once(&mut map, Op::Write, zone * 1024, 8).unwrap();
+        }
+        for zone in 0..8 {
+            map.admit(&request(Op::Write, zone * 1024 + 8, 88)).expect("zones that are being filled are not open");
+        }
+        map = ZoneMap::new(*map.layout(), 8 * 1024);
         for zone in 0..8 {
             at_once(&mut map, Op::Write, zone * 1024, 8).unwrap();
         }

@@ -185,6 +185,11 @@ impl Device {
         self.info.zones.is_some()
     }
 
+    /// Number of its zones that are written anywhere.
+    pub fn conventional_zones(&self) -> u32 {
+        self.info.zones.map_or(0, |zones| zones.conventional)
+    }
+
     /// The device, starting from the state in a file if one is given.
     pub fn begin_in(self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
