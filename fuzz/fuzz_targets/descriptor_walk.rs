@@ -15,7 +15,8 @@ use chronodisk_store::RamStore;
 use libfuzzer_sys::fuzz_target;
 
 const CAPACITY_SECTORS: u64 = 64;
-const ZONES: ZoneLayout = ZoneLayout { size_sectors: 16, capacity_sectors: 12, most_open: 1, most_active: 2 };
+const ZONES: ZoneLayout =
+    ZoneLayout { size_sectors: 16, capacity_sectors: 12, most_open: 1, most_active: 2, conventional: 1 };
 /// Descriptors beyond this number go into a table that indirect descriptors can name.
 const IN_RING: usize = 32;
 const INDIRECT_TABLE: u64 = BUFFERS + 0x8000;

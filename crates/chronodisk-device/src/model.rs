@@ -32,17 +32,28 @@ pub struct DeviceInfo {
     pub zones: Option<ZoneLayout>,
 }
 
-/// Zones of equal size, each written from its beginning on and reset as a whole.
+/// Zones of equal size, each written from its beginning on and reset as a whole, after the conventional ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneLayout {
     /// Distance between the beginnings of neighbouring zones, in sectors of 512 bytes.
     pub size_sectors: u64,
     /// Sectors of a zone that can be written, from its beginning on.
     pub capacity_sectors: u64,
-    /// Zones that can be open at a time.
+    /// Zones that can be open at a time; zero without a limit.
     pub most_open: u32,
-    /// Zones that can be open or closed, that is neither empty nor full, at a time.
+    /// Zones that can be open or closed, that is neither empty nor full, at a time; zero without a limit.
     pub most_active: u32,
+    /// Conventional zones, at the beginning of the device. They are written anywhere, and their whole size can be
+    /// written.
+    pub conventional: u32,
+}
+
+impl ZoneLayout {
+    /// Sectors of the conventional zones, which precede all others.
+    #[must_use]
+    pub fn conventional_sectors(&self) -> u64 {
+        u64::from(self.conventional) * self.size_sectors
+    }
 }
 
 /// A device: it receives requests and returns their completions.

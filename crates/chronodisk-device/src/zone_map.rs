@@ -6,11 +6,15 @@
 //! requests that fill, finish or reset it have completed, and takes no other request while it is finished or reset. So
 //! a model that sees the accepted requests in the order of their arrival accepts all of them.
 //!
+//! A conventional zone has no pointer. It takes writes anywhere, and no operation of zones (INCITS 550, Zoned Block
+//! Commands). A write may go on in the next zone if that is conventional, too. Such drives have no limit of active
+//! zones. Then a zone is not open once it is full, whether its last write has completed or not.
+//!
 //! Not modelled: read-only and offline zones.
 
 use chronodisk_sim::{Op, Request, Status};
 
-use crate::ZoneLayout;
+use crate::{ZoneLayout, footprint};
 
 /// States of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub enum ZoneCondition {
     Closed,
     /// Can only be read or reset.
     Full,
+    /// Conventional: it has no write pointer, and stays so.
+    NoPointer,
 }
 
 impl ZoneCondition {
@@ -85,14 +91,33 @@ impl ZoneMap {
     /// The zones of a device of this capacity, all empty.
     #[must_use]
     pub fn new(layout: ZoneLayout, capacity_sectors: u64) -> Self {
-        let count = capacity_sectors / layout.size_sectors;
-        ZoneMap {
-            layout,
-            zones: vec![Zone::default(); usize::try_from(count).expect("a device's zones fit the address space")],
-            open: Vec::new(),
-            active: 0,
-            lingering: 0,
-        }
+        let count = usize::try_from(capacity_sectors / layout.size_sectors);
+        ZoneMap::with(layout, vec![Zone::default(); count.expect("a device's zones fit the address space")])
+    }
+
+    fn with(layout: ZoneLayout, mut zones: Vec<Zone>) -> Self {
+        let conventional = zones.iter_mut().take(layout.conventional as usize);
+        conventional.for_each(|zone| zone.condition = ZoneCondition::NoPointer);
+        ZoneMap { layout, zones, open: Vec::new(), active: 0, lingering: 0 }
+    }
+
+    /// The same zones, all empty.
+    #[must_use]
+    pub(crate) fn emptied(&self) -> Self {
+        let zones = vec![Zone::default(); self.zones.len()];
+        ZoneMap::with(self.layout, zones)
+    }
+
+    /// Most memory of the zones of a device of this capacity, with a copy that a fork has changed.
+    pub(crate) fn bytes_max(layout: &ZoneLayout, capacity_sectors: u64) -> u64 {
+        let zones = capacity_sectors / layout.size_sectors;
+        let tables = [footprint::array_bytes::<Zone>(zones), footprint::array_bytes::<u32>(zones)];
+        footprint::sum(tables.into_iter().chain(tables))
+    }
+
+    /// Open zones, and active ones.
+    pub(crate) fn in_use(&self) -> (u32, u32) {
+        (self.open.len() as u32, self.active)
     }
 
     /// The zones, which are all empty, begin so, as after a loss of power: sectors written, and whether it is full, by
@@ -105,6 +130,12 @@ impl ZoneMap {
             return Err(format!("{} zones; expected {}", zones.len(), self.zones.len()));
         }
         for (zone, &(written_sectors, full)) in (0..).zip(zones) {
+            if self.is_conventional(zone) {
+                match (written_sectors, full) {
+                    (0, false) => continue,
+                    _ => return Err(format!("zone {zone} is conventional, and has a write pointer")),
+                }
+            }
             let capacity = self.layout.capacity_sectors;
             let is_filled = written_sectors == capacity;
             if written_sectors > capacity || !written_sectors.is_multiple_of(block_sectors) || is_filled && !full {
@@ -117,10 +148,16 @@ impl ZoneMap {
             };
             self.become_(zone, condition, |it| it.written_sectors = written_sectors);
         }
-        match self.active > self.layout.most_active {
-            true => Err(format!("{} zones are active; at most {} can be", self.active, self.layout.most_active)),
-            false => Ok(()),
+        match is_within(self.active, self.layout.most_active) {
+            true => Ok(()),
+            false => Err(format!("{} zones are active; at most {} can be", self.active, self.layout.most_active)),
         }
+    }
+
+    /// Whether a zone is conventional.
+    #[must_use]
+    pub fn is_conventional(&self, zone: u32) -> bool {
+        zone < self.layout.conventional
     }
 
     /// A zone after a loss of power: sectors written, and whether it is full.
@@ -158,7 +195,10 @@ impl ZoneMap {
     pub fn report(&self, zone: u32) -> Option<ZoneReport> {
         self.zones.get(zone as usize).map(|it| ZoneReport {
             start: u64::from(zone) * self.layout.size_sectors,
-            capacity_sectors: self.layout.capacity_sectors,
+            capacity_sectors: match it.condition {
+                ZoneCondition::NoPointer => self.layout.size_sectors,
+                _ => self.layout.capacity_sectors,
+            },
             written_sectors: it.written_sectors,
             condition: it.condition,
         })
@@ -166,9 +206,9 @@ impl ZoneMap {
 
     /// The first sectors of the zones that a reset of all zones empties.
     pub fn begun(&self) -> impl Iterator<Item = u64> + '_ {
-        let begun = |zone: &&(u64, &Zone)| zone.1.condition != ZoneCondition::Empty;
+        let begun = |zone: &Zone| !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::NoPointer);
         let size = self.layout.size_sectors;
-        (0..).zip(&self.zones).filter(move |zone| begun(&zone)).map(move |(zone, _)| zone * size)
+        (0..).zip(&self.zones).filter(move |(_, zone)| begun(zone)).map(move |(zone, _)| zone * size)
     }
 
     /// A request arrives, its range inside the device: the sector at which its data go, which differs from the
@@ -182,6 +222,13 @@ impl ZoneMap {
         match request.op {
             Op::Read | Op::Flush => Ok(request.lba.0),
             Op::Discard => Err(Status::Unsupported),
+            Op::Write | Op::WriteZeroes if self.is_conventional(zone) => {
+                match request.lba.0 + u64::from(request.sectors) > self.layout.conventional_sectors() {
+                    true => Err(Status::ZoneBoundary),
+                    false => Ok(request.lba.0),
+                }
+            }
+            _ if self.is_conventional(zone) => Err(Status::InvalidField),
             Op::Write | Op::WriteZeroes => self.write(zone, request.lba.0, request.sectors.into()),
             Op::ZoneAppend if begins_zone => self.append(zone, request.sectors.into()),
             Op::ZoneOpen if begins_zone => self.open_explicitly(zone).map(|()| request.lba.0),
@@ -202,8 +249,8 @@ impl ZoneMap {
     pub fn completed(&mut self, op: Op, sector: u64) {
         let zone = self.zone_of(sector);
         let condition = match self.zones.get(zone as usize) {
-            Some(it) => it.condition,
-            None => return,
+            Some(it) if it.condition != ZoneCondition::NoPointer => it.condition,
+            _ => return,
         };
         match op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
@@ -259,8 +306,8 @@ impl ZoneMap {
 
     fn close(&mut self, zone: u32) -> Result<(), Status> {
         match self.zones[zone as usize].condition {
-            ZoneCondition::Empty | ZoneCondition::Full => Err(Status::ZoneInvalidTransition),
-            _ => {
+            ZoneCondition::Empty | ZoneCondition::Full | ZoneCondition::NoPointer => Err(Status::ZoneInvalidTransition),
+            ZoneCondition::ImplicitlyOpen | ZoneCondition::ExplicitlyOpen | ZoneCondition::Closed => {
                 self.become_(zone, ZoneCondition::Closed, |_| {});
                 Ok(())
             }
@@ -283,11 +330,16 @@ impl ZoneMap {
         if before.condition.is_open() && condition == ZoneCondition::ImplicitlyOpen {
             return Ok(());
         }
-        if !before.is_active() && self.active >= self.layout.most_active {
+        if !before.is_active() && !is_within(self.active + 1, self.layout.most_active) {
             return Err(Status::TooManyActiveZones);
         }
-        let others_open = self.open.len() as u32 + self.lingering - u32::from(before.lingers());
-        if !before.condition.is_open() && others_open >= self.layout.most_open {
+        // Without a limit of active zones, no buffer of the drive belongs to a zone, and a full zone is not open.
+        let lingering = match self.layout.most_active {
+            0 => 0,
+            _ => self.lingering - u32::from(before.lingers()),
+        };
+        let others_open = self.open.len() as u32 + lingering;
+        if !before.condition.is_open() && !is_within(others_open + 1, self.layout.most_open) {
             let implicit = |&zone: &u32| self.zones[zone as usize].condition == ZoneCondition::ImplicitlyOpen;
             let first = self.open.iter().copied().find(implicit).ok_or(Status::TooManyOpenZones)?;
             self.become_(first, ZoneCondition::Closed, |_| {});
@@ -314,11 +366,17 @@ impl ZoneMap {
     }
 }
 
+/// Whether a limit allows a count of zones.
+fn is_within(count: u32, most: u32) -> bool {
+    most == 0 || count <= most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LAYOUT: ZoneLayout = ZoneLayout { size_sectors: 1024, capacity_sectors: 96, most_open: 2, most_active: 3 };
+    const LAYOUT: ZoneLayout =
+        ZoneLayout { size_sectors: 1024, capacity_sectors: 96, most_open: 2, most_active: 3, conventional: 0 };
 
     fn map() -> ZoneMap {
         ZoneMap::new(LAYOUT, 8 * 1024)
@@ -379,6 +437,65 @@ mod tests {
         assert_eq!(at_once(&mut map, Op::Write, 3072, 8), Ok(3072));
         assert_eq!(at_once(&mut map, Op::ZoneOpen, 0, 8), Err(Status::ZoneInvalidTransition));
         assert_eq!(at_once(&mut map, Op::ZoneClose, 4096, 8), Err(Status::ZoneInvalidTransition));
+    }
+
+    #[test]
+    fn a_conventional_zone_is_written_anywhere_and_has_no_pointer() {
+        let mut map = ZoneMap::new(ZoneLayout { conventional: 2, ..LAYOUT }, 8 * 1024);
+        let before: Vec<_> = map.reports().take(3).collect();
+        assert_eq!(
+            before.iter().map(|zone| (zone.capacity_sectors, zone.condition)).collect::<Vec<_>>(),
+            [(1024, ZoneCondition::NoPointer), (1024, ZoneCondition::NoPointer), (96, ZoneCondition::Empty)]
+        );
+        // Again, backwards, over the capacity of other zones, and over the boundary of two conventional zones.
+        for (lba, sectors) in [(512, 8), (512, 8), (0, 1024), (1016, 16), (2040, 8)] {
+            assert_eq!(at_once(&mut map, Op::Write, lba, sectors), Ok(lba));
+        }
+        assert_eq!(at_once(&mut map, Op::Write, 2040, 16), Err(Status::ZoneBoundary));
+        for op in [Op::ZoneAppend, Op::ZoneReset, Op::ZoneOpen, Op::ZoneClose, Op::ZoneFinish] {
+            assert_eq!(at_once(&mut map, op, 1024, 8), Err(Status::InvalidField), "{op}");
+        }
+        assert_eq!(at_once(&mut map, Op::Discard, 0, 8), Err(Status::Unsupported));
+        assert_eq!(at_once(&mut map, Op::Read, 2040, 16), Ok(2040));
+        assert_eq!(map.reports().take(3).collect::<Vec<_>>(), before);
+        // They count as neither open nor active, and a reset of all zones leaves them out.
+        for zone in [2, 3] {
+            at_once(&mut map, Op::ZoneOpen, zone * 1024, 8).unwrap();
+        }
+        assert_eq!(at_once(&mut map, Op::ZoneOpen, 4096, 8), Err(Status::TooManyOpenZones));
+        assert_eq!(map.begun().collect::<Vec<_>>(), [2048, 3072]);
+        assert_eq!(map.at_rest(0), (0, false));
+        let mut kept: Vec<_> = (0..map.count()).map(|zone| map.at_rest(zone)).collect();
+        let mut again = ZoneMap::new(ZoneLayout { conventional: 2, ..LAYOUT }, 8 * 1024);
+        again.begin_with(&kept, 8).unwrap();
+        assert_eq!(again.reports().take(2).collect::<Vec<_>>(), before[..2]);
+        for wrong in [(8, false), (0, true)] {
+            kept[1] = wrong;
+            let refused = ZoneMap::new(ZoneLayout { conventional: 2, ..LAYOUT }, 8 * 1024).begin_with(&kept, 8);
+            assert_eq!(refused.unwrap_err(), "zone 1 is conventional, and has a write pointer");
+        }
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let mut map = ZoneMap::new(ZoneLayout { most_open: 2, most_active: 0, ..LAYOUT }, 8 * 1024);
+        for zone in 0..8 {
+            at_once(&mut map, Op::Write, zone * 1024, 8).unwrap();
+        }
+        for zone in 0..8 {
+            map.admit(&request(Op::Write, zone * 1024 + 8, 88)).expect("zones that are being filled are not open");
+        }
+        map = ZoneMap::new(*map.layout(), 8 * 1024);
+        for zone in 0..8 {
+            at_once(&mut map, Op::Write, zone * 1024, 8).unwrap();
+        }
+        let open = |map: &ZoneMap| map.reports().filter(|zone| zone.condition.is_open()).count();
+        assert_eq!((map.active, open(&map)), (8, 2));
+        let mut map = ZoneMap::new(ZoneLayout { most_open: 0, most_active: 0, ..LAYOUT }, 8 * 1024);
+        for zone in 0..8 {
+            at_once(&mut map, Op::ZoneOpen, zone * 1024, 8).unwrap();
+        }
+        assert_eq!(open(&map), 8);
     }
 
     #[test]

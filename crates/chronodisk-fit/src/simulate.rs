@@ -55,6 +55,7 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
         zones: info.zones.map(|zones| Zones {
             size_sectors: zones.size_sectors,
             capacity_sectors: zones.capacity_sectors,
+            first_sector: zones.conventional_sectors(),
             written: true,
         }),
         ..GeneratorOptions::new(

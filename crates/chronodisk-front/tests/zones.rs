@@ -25,7 +25,13 @@ fn zoned() -> BlkConfig {
         logical_block_bytes: 4096,
         discard_unit_sectors: None,
         write_zeroes: false,
-        zones: Some(ZoneLayout { size_sectors: 1024, capacity_sectors: 800, most_open: 2, most_active: 3 }),
+        zones: Some(ZoneLayout {
+            size_sectors: 1024,
+            capacity_sectors: 800,
+            most_open: 2,
+            most_active: 3,
+            conventional: 0,
+        }),
         ..config()
     }
 }
@@ -207,7 +213,7 @@ fn a_reset_of_all_zones_is_one_for_each_that_is_not_empty() {
 #[test]
 fn resets_in_flight_take_no_room_from_other_requests() {
     let config = BlkConfig { capacity_sectors: 8 * 2048, ..zoned() };
-    let small = ZoneLayout { size_sectors: 8, capacity_sectors: 8, most_open: 2, most_active: 3 };
+    let small = ZoneLayout { size_sectors: 8, capacity_sectors: 8, most_open: 2, most_active: 3, conventional: 0 };
     let config = BlkConfig { zones: Some(small), ..config };
     let store = chronodisk_store::RamStore::new(config.capacity_sectors * 512, 64 << 20);
     let mut bench = TestBench::new(config, Box::new(store));
@@ -277,4 +283,27 @@ fn the_configuration_shows_the_zones() {
     let field = |at: usize| u32::from_le_bytes(space[at..at + 4].try_into().unwrap());
     assert_eq!([72, 76, 80, 84, 88].map(field), [1024, 2, 3, 800, 4096]);
     assert_eq!(space[92], 1);
+}
+
+#[test]
+fn conventional_zones_are_reported_and_written_anywhere() {
+    let config = BlkConfig { zones: zoned().zones.map(|zones| ZoneLayout { conventional: 2, ..zones }), ..zoned() };
+    let mut bench = TestBench::new(config, store());
+    bench.set_up();
+    let data = pattern(5, 2 * 4096);
+    for sector in [1016, 16, 16, 2032] {
+        assert_eq!(status_of(&mut bench, VIRTIO_BLK_T_OUT, sector, Some(&data)), OK, "{sector}");
+    }
+    assert_eq!(status_of(&mut bench, VIRTIO_BLK_T_OUT, 2040, Some(&data)), INVALID_COMMAND);
+    for kind in [VIRTIO_BLK_T_ZONE_OPEN, VIRTIO_BLK_T_ZONE_CLOSE, VIRTIO_BLK_T_ZONE_FINISH, VIRTIO_BLK_T_ZONE_RESET] {
+        assert_eq!(status_of(&mut bench, kind, 1024, None), INVALID_COMMAND, "{kind}");
+    }
+    assert_eq!(write(&mut bench, 2048, 1), OK);
+    // A reset of all zones leaves the data of conventional ones.
+    assert_eq!(status_of(&mut bench, VIRTIO_BLK_T_ZONE_RESET_ALL, 0, None), OK);
+    let request = bench.driver.submit(VIRTIO_BLK_T_IN, 16, &[4096, 4096], None, Layout::Direct);
+    assert_eq!(finish(&mut bench, &request), OK);
+    assert_eq!(bench.driver.data(&request), data);
+    let expected = [(1024, 0, 0, 1, 0), (1024, 1024, 1024, 1, 0), (800, 2048, 2048, 2, 1)];
+    assert_eq!(report(&mut bench, 0, 64 + 3 * 64), expected);
 }

@@ -33,7 +33,7 @@ use crate::records;
 use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
 use crate::shared::layout::{self, Ask, Clock};
 use crate::throttled::ThrottledStore;
-use crate::zones;
+use crate::zones::{self, ZonesBegan};
 
 /// Runs as the backend of a guest, with the descriptors that the launcher bequeathed.
 #[must_use]
@@ -80,6 +80,7 @@ struct Backend {
     /// One session per device, in order.
     sessions: Vec<VhostUserSession>,
     time: Time,
+    zones_began: Vec<ZonesBegan>,
 }
 
 /// The devices' time, apart from the sessions so that a session can hand it arrivals.
@@ -140,12 +141,14 @@ impl Backend {
             .collect();
         let file_system = holding::file_system(&mut places, spec)?;
         let block_bytes = zones::common_block_bytes(file_system, &ports);
+        let mut zones_began = Vec::new();
         for (index, ((store, zones, ..), mut port)) in stores.into_iter().zip(ports).enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
             let clock = Box::new(MonotonicClock::new());
             let mut session = VhostUserSession::new(vhost, shown(port.info(), block_bytes), store, clock)?;
-            if let Some((file, kept)) = zones {
-                zones::begin(&mut session, &mut port, &kept, file)?;
+            if let Some(kept) = zones {
+                zones_began.extend(kept.began(index));
+                zones::begin(&mut session, &mut port, kept)?;
             }
             sessions.push(session);
             engine.attach_port(port);
@@ -157,7 +160,7 @@ impl Backend {
                 Time::Virtual(Box::new(VirtualTime { clock: GuestClock::new(engine), page, sampler }))
             }
         };
-        Ok((Backend { sessions, time }, file_system))
+        Ok((Backend { sessions, time, zones_began }, file_system))
     }
 
     /// Whether each device turns.
@@ -184,6 +187,7 @@ impl Backend {
         let mut report = BackendReport {
             clamped_arrivals: engine.clamped_arrivals,
             backward_steps: self.time.backward_steps(),
+            zones_began: self.zones_began,
             ..BackendReport::default()
         };
         report.samples = self.time.finish_samples(&self.sessions).map_err(io::Error::other)?;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::filesystem::FileSystem;
 use crate::launch::DeviceOptions;
 use crate::samples::Sample;
+use crate::zones::ZonesBegan;
 
 /// Description of the backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -77,6 +78,8 @@ pub struct BackendReport {
     pub store_notices: Vec<String>,
     /// The backend's use of the host, in the order of the instants.
     pub samples: Vec<Sample>,
+    /// The zones of each device that began with some of them written.
+    pub zones_began: Vec<ZonesBegan>,
 }
 
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;

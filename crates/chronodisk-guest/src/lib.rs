@@ -76,3 +76,4 @@ pub use settle::Settled;
 pub use spec::{CheckResult, DroppedFiles, Stage};
 pub use sweeper::guest_sweeper;
 pub use time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
+pub use zones::{ZonesBegan, zone_shape};

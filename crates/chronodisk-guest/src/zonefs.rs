@@ -1,5 +1,5 @@
 //! Makes zonefs, whose own program, mkzonefs, few distributions have: all zones are reset, and the first one gets the
-//! superblock and is finished, so that it takes none of the zones that can be active.
+//! superblock. Unless it is conventional, it is finished, so that it takes none of the zones that can be active.
 //!
 //! `fs/zonefs/zonefs.h` defines the layout, `linux/blkzoned.h` the calls.
 
@@ -17,12 +17,25 @@ const PERMISSIONS: u32 = 0o640;
 
 const BLKRESETZONE: libc::Ioctl = 0x4010_1283;
 const BLKFINISHZONE: libc::Ioctl = 0x4010_1288;
+const BLKREPORTZONE: libc::Ioctl = 0xc010_1282;
+/// `BLK_ZONE_TYPE_CONVENTIONAL`.
+const CONVENTIONAL: u8 = 1;
 
 /// `struct blk_zone_range`.
 #[repr(C)]
 struct ZoneRange {
     sector: u64,
     sectors: u64,
+}
+
+/// `struct blk_zone_report` with one zone.
+#[repr(C)]
+struct ZoneReport {
+    sector: u64,
+    zones: u32,
+    flags: u32,
+    /// `struct blk_zone`: start, length and write pointer, type and state.
+    zone: [u8; 64],
 }
 
 /// Direct I/O needs an aligned buffer.
@@ -40,9 +53,17 @@ pub(crate) fn make(device: &str, sectors: u64, zone_sectors: u64, uuid: &str, ui
             _ => Err(io::Error::last_os_error()),
         }
     };
+    let mut first = ZoneReport { sector: 0, zones: 1, flags: 0, zone: [0; 64] };
+    // SAFETY: the call reads and writes a report with room for one zone, which outlives it.
+    if unsafe { libc::ioctl(file.as_raw_fd(), BLKREPORTZONE, &raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     manage(BLKRESETZONE, sectors)?;
     file.write_all_at(&superblock(uuid, uid, gid).0, 0)?;
-    manage(BLKFINISHZONE, zone_sectors)
+    match first.zone[24] {
+        CONVENTIONAL => file.sync_data(),
+        _ => manage(BLKFINISHZONE, zone_sectors),
+    }
 }
 
 fn superblock(uuid: &str, uid: u32, gid: u32) -> Box<Superblock> {

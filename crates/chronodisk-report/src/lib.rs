@@ -67,7 +67,7 @@ pub use render::{render_refused_calls, render_run_summary, render_simulation};
 pub use schema::{
     BootstrapResult, BootstrapStatistic, ClockInfo, ComponentSample, DeviceUsed, DroppedFiles, EndedBy, GuestInfo,
     HostInfo, HostSample, KernelCost, NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult,
-    RunResult, ServerResult, ShadowResult, TransportResult,
+    RunResult, ServerResult, ShadowResult, TransportResult, ZonesFile,
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};

@@ -174,7 +174,7 @@ pub struct DeviceUsed {
     /// File with the state that it began in; an erased or otherwise new device if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_file: Option<String>,
-    /// Hash over everything that decides the model's initial state, with the name of the hash
+    /// Hash over everything that decides the model's initial state except its zones, with the name of the hash
     /// before a colon.
     pub initial_state_hash: String,
     /// Speed relative to its profile; 1 if absent.
@@ -186,9 +186,21 @@ pub struct DeviceUsed {
     /// The program that served as the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// File beside which its write pointers are kept; its zones began as they were there.
+    /// File beside which its write pointers are kept, if some zones were written when the run began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zones_of: Option<String>,
+    /// Its zones when the run began, if some were written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones_began: Option<ZonesFile>,
+}
+
+/// The write pointers of a device's zones when the run began, in a file of the run's directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZonesFile {
+    /// The file's name.
+    pub file: String,
+    /// Hash of its contents, with the name of the hash before a colon.
+    pub hash: String,
 }
 
 /// The clock of the run's time.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError, Speed};
+use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError, Speed, ZoneReport};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::state_file::{self, BuildError};
@@ -14,7 +14,9 @@ use chronodisk_sim::{SECTOR_BYTES, TextFile};
 
 use crate::arguments::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
+use crate::folder::RunDirectory;
 use crate::notes::note;
+use crate::zones;
 
 /// A device that can be made with these options: it was tried.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct Device {
     speed: Speed,
     /// Limits from the command line; a profile's own limits are in its text.
     limits: Option<String>,
+    /// The zones that it begins with; none if all are empty.
+    zones: Vec<ZoneReport>,
 }
 
 /// The state that a device begins in.
@@ -96,7 +100,8 @@ pub fn load_anywhere(
         (Some((_, Some(command))), None) => {
             let info = elsewhere.program(command, reset)?.info().clone();
             let source = Source::Program(command.to_owned());
-            Ok(Device { source, build, info, state: None, speed: Speed::AS_IT_IS, limits: None })
+            let (speed, zones) = (Speed::AS_IT_IS, Vec::new());
+            Ok(Device { source, build, info, state: None, speed, limits: None, zones })
         }
         (Some((name, None)), _) => load(name, capacity_bytes, seed),
         (None, Some(address)) => {
@@ -134,19 +139,12 @@ pub fn note_warnings(import: &Import) {
     }
 }
 
-/// The device of a kept run.
-pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
+/// The device of a run that is kept in this directory.
+pub fn of_run(used: &DeviceUsed, directory: &RunDirectory) -> Result<Device, Failure> {
     if let Some(program) = &used.program {
         // The program may have changed, and a result from another user must not run a program.
         return Err(Failure::usage(format!("the run's model was the program '{program}', which can't be replayed"))
             .help("`chronodisk verify --device PROFILE` replays on a profile with the same timing"));
-    }
-    if let Some(file) = &used.zones_of {
-        // The run has changed them.
-        return Err(Failure::usage(format!(
-            "the run's zones began as {file}.zones had them, which the result has not"
-        ))
-        .help("only a run of a zoned device in memory (--store ram) can be replayed"));
     }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed, ..BuildOptions::default() };
@@ -165,13 +163,14 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
         ))
         .help("the result was edited, or written by another version of chronodisk"));
     }
-    Ok(device)
+    device.with_zones_of(used, directory)
 }
 
 impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
-        Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS, limits: None })
+        let (source, speed) = (Source::Profile(profile), Speed::AS_IT_IS);
+        Ok(Device { source, build, info, state: None, speed, limits: None, zones: Vec::new() })
     }
 
     /// Rejects zoned devices: NBD and FUSE have no commands for zones.
@@ -189,6 +188,11 @@ impl Device {
     /// Whether it is written in zones.
     pub fn is_zoned(&self) -> bool {
         self.info.zones.is_some()
+    }
+
+    /// Number of its zones that are written anywhere.
+    pub fn conventional_zones(&self) -> u32 {
+        self.info.zones.map_or(0, |zones| zones.conventional)
     }
 
     /// The device, starting from the state in a file if one is given.
@@ -287,7 +291,20 @@ impl Device {
     pub fn model_with_seed(&self, seed: u64) -> Result<Box<dyn DeviceModel>, Failure> {
         let Source::Profile(profile) = &self.source else { panic!("a program is no model of this process") };
         let build = BuildOptions { seed, ..self.build };
-        Ok(self.speed.apply(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0))
+        let mut model =
+            self.speed.apply(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0);
+        match self.zones.is_empty() || model.begin_with_zones(&self.zones) {
+            true => Ok(model),
+            false => Err(Failure::usage(format!("{} can't begin with zones that are written", self.name()))),
+        }
+    }
+
+    /// The device with the zones of a run that is kept in this directory.
+    pub fn with_zones_of(self, used: &DeviceUsed, directory: &RunDirectory) -> Result<Self, Failure> {
+        let zones = zones::read(used, directory, &self.info)?;
+        let device = Device { zones, ..self };
+        device.model()?;
+        Ok(device)
     }
 
     /// A new model at instant zero, local or remote.
@@ -355,17 +372,21 @@ impl Device {
             seed: self.build.seed,
             program,
             zones_of: None,
+            zones_began: None,
         }
     }
 }
 
-/// Hash over everything that determines the initial state, each part preceded by its length.
+/// Hash over everything that determines the initial state except zones, each part preceded by its length.
 fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64, state: Option<u64>) -> String {
     let length = profile_toml.len() as u64;
     let numbers = [length, capacity_bytes, seed].map(u64::to_le_bytes);
     let state = state.map(u64::to_le_bytes);
-    let bytes = numbers.iter().flatten().copied().chain(profile_toml.bytes()).chain(state.into_iter().flatten());
-    // The 64-bit FNV-1a hash (Fowler, Noll, Vo): it finds mistakes, not forgeries.
+    hash_of(numbers.iter().flatten().copied().chain(profile_toml.bytes()).chain(state.into_iter().flatten()))
+}
+
+/// The 64-bit FNV-1a hash (Fowler, Noll, Vo), after its name: it finds mistakes, not forgeries.
+pub(crate) fn hash_of(bytes: impl Iterator<Item = u8>) -> String {
     let hash = bytes
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("fnv1a64:{hash:016x}")

@@ -28,6 +28,7 @@ mod signals;
 mod suggest;
 mod times;
 mod whatif;
+mod zones;
 
 pub use arguments::{DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost};
 pub use executed::Executed;

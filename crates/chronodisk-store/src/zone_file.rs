@@ -3,17 +3,20 @@
 //! ```text
 //!  offset  bytes  content
 //!       0      8  "CDZONES\0"
-//!       8      4  version, 1
+//!       8      4  version: 1, or 2 if there are conventional zones
 //!      12      4  number of zones
 //!      16      8  size of a zone in sectors of 512 bytes
 //!      24      8  sectors of a zone that can be written
+//!      32      4  number of conventional zones, at the beginning of the device
 //!   4,096    8 n  a word for each zone: the sectors written, and bit 63 if it is full
 //! ```
 //!
 //! Numbers are little-endian. A word lies within a sector, so that a power cut leaves the old one or the new one. The
 //! owner keeps a word after the zone's data: a zone's pointer is never ahead of its data where completed writes survive
-//! a power cut. Open zones are not told apart from closed ones: no zone is open after a loss of power.
+//! a power cut. The word of a conventional zone, which has no pointer, is zero. Open zones are not told apart from
+//! closed ones: no zone is open after a loss of power.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +33,8 @@ pub struct ZoneShape {
     pub size_sectors: u64,
     /// Sectors that can be written, from the beginning of the zone on.
     pub capacity_sectors: u64,
+    /// Zones at the beginning that are written anywhere.
+    pub conventional: u32,
 }
 
 /// A zone without power.
@@ -49,7 +54,9 @@ pub struct ZoneFile {
 }
 
 const MAGIC: &[u8; 8] = b"CDZONES\0";
+/// Programs that know no conventional zones would discard their data: they refuse the second version.
 const VERSION: u32 = 1;
+const VERSION_CONVENTIONAL: u32 = 2;
 const WORDS_AT: u64 = 4096;
 const WORD_BYTES: u64 = 8;
 const FULL: u64 = 1 << 63;
@@ -117,7 +124,7 @@ impl ZoneFile {
 
     /// All zones are empty.
     fn make(file: StoreFile, shape: &ZoneShape, durability: Durability) -> Result<(Self, Vec<KeptZone>), StoreError> {
-        file.set_len(WORDS_AT + u64::from(shape.count) * WORD_BYTES, FileOperation::Create)?;
+        file.set_len(shape.file_bytes(), FileOperation::Create)?;
         file.write(0, &header(shape))?;
         if durability.power_cut {
             file.sync()?;
@@ -134,7 +141,7 @@ impl ZoneFile {
     ) -> Result<(Self, Vec<KeptZone>), StoreError> {
         let damaged = |reason: String| StoreError::Image { path: path.to_owned(), reason };
         let file = StoreFile::open(host, path, OpenMode::ReadWrite)?;
-        let len_bytes = WORDS_AT + u64::from(shape.count) * WORD_BYTES;
+        let len_bytes = shape.file_bytes();
         let found_bytes = file.size()?.len_bytes;
         let mut found = vec![0; HEADER_BYTES];
         if found_bytes >= HEADER_BYTES as u64 {
@@ -144,23 +151,10 @@ impl ZoneFile {
         if found.iter().all(|&byte| byte == 0) && (found_bytes == 0 || found_bytes == len_bytes) {
             return ZoneFile::make(file, shape, durability);
         }
-        if found != header(shape) || found_bytes != len_bytes {
-            return Err(damaged(format!(
-                "no write pointers of {} zones of {} sectors each, {} of them writable",
-                shape.count, shape.size_sectors, shape.capacity_sectors
-            )));
-        }
-        let mut words = vec![0; (u64::from(shape.count) * WORD_BYTES) as usize];
-        file.read(WORDS_AT, &mut words)?;
-        let mut zones = Vec::with_capacity(shape.count as usize);
-        for (number, word) in words.chunks_exact(WORD_BYTES as usize).enumerate() {
-            let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            let zone = KeptZone { written_sectors: word & !FULL, full: word & FULL != 0 };
-            if zone.written_sectors > shape.capacity_sectors {
-                return Err(damaged(format!("zone {number} has {} sectors written", zone.written_sectors)));
-            }
-            zones.push(zone);
-        }
+        let mut bytes = vec![0; found_bytes.min(len_bytes) as usize];
+        file.read(0, &mut bytes)?;
+        shape.check_header(&bytes, found_bytes).map_err(damaged)?;
+        let zones = shape.decode(&bytes).map_err(damaged)?;
         Ok((ZoneFile { file, durability }, zones))
     }
 
@@ -169,8 +163,7 @@ impl ZoneFile {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn keep(&self, zone: u32, kept: KeptZone) -> Result<(), StoreError> {
-        let word = kept.written_sectors | if kept.full { FULL } else { 0 };
-        self.file.write(WORDS_AT + u64::from(zone) * WORD_BYTES, &word.to_le_bytes())?;
+        self.file.write(WORDS_AT + u64::from(zone) * WORD_BYTES, &kept.word().to_le_bytes())?;
         match self.durability.write_through && self.durability.power_cut {
             true => self.file.sync(),
             false => Ok(()),
@@ -186,23 +179,108 @@ impl ZoneFile {
     }
 }
 
-const HEADER_BYTES: usize = 32;
+impl ZoneShape {
+    /// Size of a file with the write pointers of these zones.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        WORDS_AT + u64::from(self.count) * WORD_BYTES
+    }
+
+    /// The contents of the file with these write pointers.
+    #[must_use]
+    pub fn encode(&self, zones: &[KeptZone]) -> Vec<u8> {
+        let mut bytes = header(self);
+        bytes.resize(WORDS_AT as usize, 0);
+        bytes.extend(zones.iter().flat_map(|zone| zone.word().to_le_bytes()));
+        bytes
+    }
+
+    /// The write pointers in the contents of a file.
+    ///
+    /// # Errors
+    /// The first field that does not fit these zones.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Vec<KeptZone>, String> {
+        self.check_header(bytes, bytes.len() as u64)?;
+        let words = bytes[WORDS_AT as usize..].chunks_exact(WORD_BYTES as usize);
+        let mut zones = Vec::with_capacity(self.count as usize);
+        for (number, word) in words.enumerate() {
+            let zone = KeptZone::of_word(u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            if number < self.conventional as usize && zone != KeptZone::default() {
+                return Err(format!("zone {number} is conventional, and has a write pointer"));
+            }
+            if zone.written_sectors > self.capacity_sectors {
+                let (found, most) = (zone.written_sectors, self.capacity_sectors);
+                return Err(format!("zone {number} has {found} sectors written; expected at most {most}"));
+            }
+            zones.push(zone);
+        }
+        Ok(zones)
+    }
+
+    fn version(&self) -> u32 {
+        if self.conventional > 0 { VERSION_CONVENTIONAL } else { VERSION }
+    }
+
+    /// Whether a file of this size that begins with `bytes` is of these zones.
+    fn check_header(&self, bytes: &[u8], len_bytes: u64) -> Result<(), String> {
+        let wrong = |found: String, expected: String| Err(format!("{found}; expected {expected}"));
+        let Some(found) = bytes.get(..HEADER_BYTES) else {
+            return wrong(format!("{len_bytes} bytes of write pointers"), self.file_bytes().to_string());
+        };
+        if found[..8] != *MAGIC {
+            return Err("the magic number of a file of write pointers is missing".to_owned());
+        }
+        let number =
+            |range: Range<usize>| found[range].iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        let fields = [
+            ("conventional zones", 32..36, u64::from(self.conventional)),
+            ("version", 8..12, self.version().into()),
+            ("number of zones", 12..16, self.count.into()),
+            ("sectors of a zone", 16..24, self.size_sectors),
+            ("writable sectors of a zone", 24..32, self.capacity_sectors),
+        ];
+        for (name, range, expected) in fields {
+            let found = number(range);
+            if found != expected {
+                return wrong(format!("{name}: {found}"), expected.to_string());
+            }
+        }
+        match len_bytes == self.file_bytes() {
+            true => Ok(()),
+            false => wrong(format!("{len_bytes} bytes of write pointers"), self.file_bytes().to_string()),
+        }
+    }
+}
+
+impl KeptZone {
+    fn word(self) -> u64 {
+        self.written_sectors | if self.full { FULL } else { 0 }
+    }
+
+    fn of_word(word: u64) -> Self {
+        KeptZone { written_sectors: word & !FULL, full: word & FULL != 0 }
+    }
+}
+
+const HEADER_BYTES: usize = 36;
 
 fn header(shape: &ZoneShape) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(shape.version().to_le_bytes());
     bytes.extend(shape.count.to_le_bytes());
     bytes.extend(shape.size_sectors.to_le_bytes());
     bytes.extend(shape.capacity_sectors.to_le_bytes());
+    bytes.extend(shape.conventional.to_le_bytes());
     bytes
 }
 
-/// Discards what lies beyond the pointers: a write that a kill or a power cut has interrupted must not be read.
+/// Discards data beyond the pointers: a write that a kill or a power cut has interrupted must not be read. Conventional
+/// zones, which have no pointer, keep their data.
 ///
 /// # Errors
 /// [`StoreError::Io`].
 pub fn discard_unwritten(store: &mut dyn Store, shape: &ZoneShape, zones: &[KeptZone]) -> Result<(), StoreError> {
-    for (number, zone) in (0_u64..).zip(zones) {
+    for (number, zone) in (0_u64..).zip(zones).skip(shape.conventional as usize) {
         let begin = number * shape.size_sectors + zone.written_sectors;
         let end = (number + 1) * shape.size_sectors;
         let (offset_bytes, len_bytes) = (begin * SECTOR_BYTES, (end - begin) * SECTOR_BYTES);
@@ -224,7 +302,7 @@ mod tests {
     use crate::FileStore;
     use crate::simulated::{SimulatedHost, SimulatedOptions};
 
-    const SHAPE: ZoneShape = ZoneShape { count: 4, size_sectors: 64, capacity_sectors: 40 };
+    const SHAPE: ZoneShape = ZoneShape { count: 4, size_sectors: 64, capacity_sectors: 40, conventional: 0 };
     const DURABLE: Durability = Durability { write_through: true, power_cut: true };
 
     struct Zoned {
@@ -235,19 +313,23 @@ mod tests {
 
     impl Zoned {
         fn open(host: &Arc<dyn Host>) -> Result<Self, StoreError> {
+            Zoned::open_shaped(host, &SHAPE)
+        }
+
+        fn open_shaped(host: &Arc<dyn Host>, shape: &ZoneShape) -> Result<Self, StoreError> {
             let path = Path::new("/disk");
             let is_new = !StoreFile::exists(host, path)?;
             let bytes = u64::from(SHAPE.count) * SHAPE.size_sectors * SECTOR_BYTES;
             // The pointers come first: a store without them would be refused.
             if is_new {
-                ZoneFile::open_on(host, path, true, &SHAPE, DURABLE)?;
+                ZoneFile::open_on(host, path, true, shape, DURABLE)?;
             }
             let mut store = match is_new {
                 true => FileStore::create_on(host, path, bytes, DURABLE)?,
                 false => FileStore::open_on(host, path, bytes, DURABLE)?,
             };
-            let (file, zones) = ZoneFile::open_on(host, path, false, &SHAPE, DURABLE)?;
-            discard_unwritten(&mut store, &SHAPE, &zones)?;
+            let (file, zones) = ZoneFile::open_on(host, path, false, shape, DURABLE)?;
+            discard_unwritten(&mut store, shape, &zones)?;
             Ok(Zoned { store, file, zones })
         }
 
@@ -286,12 +368,110 @@ mod tests {
         assert_eq!(Zoned::open(&host).unwrap().zones, before);
         let other = ZoneShape { capacity_sectors: 41, ..SHAPE };
         let refused = ZoneFile::open_on(&host, Path::new("/disk"), false, &other, DURABLE).unwrap_err();
-        assert!(refused.to_string().contains("no write pointers of 4 zones"), "{refused}");
+        assert!(refused.to_string().contains("writable sectors of a zone: 40; expected 41"), "{refused}");
         let missing = ZoneFile::open_on(&host, Path::new("/disk"), true, &SHAPE, DURABLE).unwrap_err();
         assert!(missing.to_string().contains("/disk is missing, but /disk.zones is there"), "{missing}");
         host.remove(Path::new("/disk.zones")).unwrap();
         let missing = ZoneFile::open_on(&host, Path::new("/disk"), false, &SHAPE, DURABLE).unwrap_err();
         assert!(missing.to_string().contains("/disk.zones is missing, but /disk is there"), "{missing}");
+    }
+
+    #[test]
+    fn contents_are_decoded_or_refused() {
+        let kept = |written_sectors, full| KeptZone { written_sectors, full };
+        let zones = [kept(0, false), kept(7, false), kept(40, true), kept(3, true)];
+        let sound = SHAPE.encode(&zones);
+        assert_eq!(sound.len() as u64, SHAPE.file_bytes());
+        assert_eq!(SHAPE.decode(&sound).unwrap(), zones);
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = sound.clone();
+            change(&mut bytes);
+            SHAPE.decode(&bytes).unwrap_err()
+        };
+        let messages = [
+            (refused(&|bytes| bytes.truncate(35)), "35 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes.truncate(4127)), "4127 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes.push(0)), "4129 bytes of write pointers; expected 4128"),
+            (refused(&|bytes| bytes[0] = 0), "the magic number of a file of write pointers is missing"),
+            (refused(&|bytes| bytes[11] = 1), "version: 16777217; expected 1"),
+            (refused(&|bytes| bytes[12] = 5), "number of zones: 5; expected 4"),
+            (refused(&|bytes| bytes[16] = 65), "sectors of a zone: 65; expected 64"),
+            (refused(&|bytes| bytes[24] = 41), "writable sectors of a zone: 41; expected 40"),
+            (refused(&|bytes| bytes[4104] = 41), "zone 1 has 41 sectors written; expected at most 40"),
+        ];
+        for (found, expected) in messages {
+            assert_eq!(found, expected);
+        }
+        // Any change of a byte is refused, or gives zones within their capacity.
+        for (place, bit) in (0..sound.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+            let mut bytes = sound.clone();
+            bytes[place] ^= 1 << bit;
+            let zones = SHAPE.decode(&bytes).unwrap_or_default();
+            assert!(zones.iter().all(|zone| zone.written_sectors <= 40), "byte {place}, bit {bit}");
+        }
+    }
+
+    #[test]
+    fn conventional_zones_have_no_pointer() {
+        let shape = ZoneShape { conventional: 1, ..SHAPE };
+        let mut zones = vec![KeptZone::default(), KeptZone { written_sectors: 7, full: false }];
+        zones.resize(4, KeptZone::default());
+        let sound = shape.encode(&zones);
+        assert_eq!((sound[8], sound[32]), (2, 1), "a version that older programs refuse");
+        assert_eq!(shape.decode(&sound).unwrap(), zones);
+        assert_eq!(SHAPE.decode(&sound).unwrap_err(), "conventional zones: 1; expected 0");
+        assert_eq!(shape.decode(&SHAPE.encode(&zones)).unwrap_err(), "conventional zones: 0; expected 1");
+        for place in [4096, 4103] {
+            let mut bytes = sound.clone();
+            bytes[place] ^= 0x80;
+            assert_eq!(shape.decode(&bytes).unwrap_err(), "zone 0 is conventional, and has a write pointer");
+        }
+    }
+
+    /// Data anywhere in a conventional zone are no data beyond a pointer.
+    #[test]
+    fn completed_writes_to_conventional_zones_stay_after_any_power_cut() {
+        use crate::simulated::{Call, Fault};
+        let shape = ZoneShape { conventional: 2, ..SHAPE };
+        let mut cuts = 0;
+        for seed in 0..200 {
+            let simulated = host(seed);
+            let host: Arc<dyn Host> = Arc::new(simulated.clone());
+            let fault = if seed % 2 == 0 { Fault::PowerCut } else { Fault::Kill };
+            let mut expected = vec![0_u8; 128];
+            let mut changing = None;
+            simulated.inject(Call::Any, 1 + seed * 7 % 500, fault);
+            if let Ok(mut zoned) = Zoned::open_shaped(&host, &shape) {
+                for step in 0..300_u32 {
+                    let mark = 1 + (step % 200) as u8;
+                    if step % 3 == 0 {
+                        match zoned.step(2 + step % 2, mark) {
+                            Ok(()) => continue,
+                            Err(_) => break,
+                        }
+                    }
+                    let sector = (step * step * 7 % 128) as usize;
+                    changing = Some(sector);
+                    if zoned.store.write(sector as u64 * SECTOR_BYTES, &[mark; SECTOR_BYTES as usize]).is_err() {
+                        break;
+                    }
+                    expected[sector] = mark;
+                    changing = None;
+                }
+            }
+            cuts += u32::from(simulated.is_dead());
+            simulated.repair();
+            simulated.restart();
+            let mut again = Zoned::open_shaped(&host, &shape).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let mut bytes = vec![0; expected.len() * SECTOR_BYTES as usize];
+            again.store.read(0, &mut bytes).unwrap();
+            for (sector, (bytes, expected)) in bytes.chunks_exact(SECTOR_BYTES as usize).zip(expected).enumerate() {
+                if changing != Some(sector) {
+                    assert!(bytes.iter().all(|&byte| byte == expected), "seed {seed}, sector {sector}");
+                }
+            }
+        }
+        assert!(cuts > 100, "{cuts} cuts");
     }
 
     #[test]

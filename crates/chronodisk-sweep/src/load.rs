@@ -120,6 +120,7 @@ impl GeneratedLoad {
             zones: info.zones.map(|zones| Zones {
                 size_sectors: zones.size_sectors,
                 capacity_sectors: zones.capacity_sectors,
+                first_sector: zones.conventional_sectors(),
                 written: is_used,
             }),
             ..defaults

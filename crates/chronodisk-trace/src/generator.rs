@@ -77,6 +77,8 @@ pub struct Zones {
     pub size_sectors: u64,
     /// Sectors of a zone that can be written, from its beginning on; at most its size.
     pub capacity_sectors: u64,
+    /// Sectors of conventional zones before them, which no request addresses.
+    pub first_sector: u64,
     /// Whether they may have been written before the first request, so that the first round resets them too.
     pub written: bool,
 }
@@ -103,7 +105,9 @@ impl GeneratorOptions {
     /// Writable sectors: all except those beyond the capacities of zones.
     fn writable_sectors(&self) -> u64 {
         match self.zones {
-            Some(zones) => self.capacity_sectors / zones.size_sectors * zones.capacity_sectors,
+            Some(zones) => {
+                self.capacity_sectors.saturating_sub(zones.first_sector) / zones.size_sectors * zones.capacity_sectors
+            }
             None => self.capacity_sectors,
         }
     }
@@ -167,7 +171,8 @@ impl Generator {
         let longest_sectors = sectors_max(&options);
         if let Some(zones) = options.zones {
             let fits = (longest_sectors..=zones.size_sectors).contains(&zones.capacity_sectors);
-            if !fits || options.capacity_sectors < zones.size_sectors {
+            let last = options.capacity_sectors.checked_sub(zones.first_sector);
+            if !fits || last.is_none_or(|sectors| sectors < zones.size_sectors) {
                 return Err(format!(
                     "zones of {} sectors, of which {} can be written, are none of this device, or do not hold requests \
                      of {longest_sectors} sectors",
@@ -256,7 +261,8 @@ impl Generator {
         let Some(zones) = self.options.zones else { return start };
         let (zone, offset) = (start / zones.capacity_sectors, start % zones.capacity_sectors);
         let latest = zones.capacity_sectors - u64::from(sectors);
-        zone * zones.size_sectors
+        zones.first_sector
+            + zone * zones.size_sectors
             + (offset.min(latest) / u64::from(self.options.align_sectors) * u64::from(self.options.align_sectors))
     }
 
@@ -281,7 +287,7 @@ impl Generator {
         self.is_reset = self.again;
         self.again.then_some(GeneratedRequest {
             op: Op::ZoneReset,
-            lba: Lba(next / zones.capacity_sectors * zones.size_sectors),
+            lba: Lba(zones.first_sector + next / zones.capacity_sectors * zones.size_sectors),
             sectors: self.options.align_sectors,
             think: Nanos::ZERO,
         })
@@ -317,7 +323,7 @@ impl Iterator for Generator {
         let lba = match self.options {
             // An append says only which zone.
             GeneratorOptions { workload: Workload::ZoneAppend, zones: Some(zones), .. } => {
-                start / zones.capacity_sectors * zones.size_sectors
+                zones.first_sector + start / zones.capacity_sectors * zones.size_sectors
             }
             _ => self.place(start, sectors),
         };
@@ -377,7 +383,7 @@ mod tests {
     fn requests(workload: Workload, count: u64, change: impl Fn(&mut GeneratorOptions)) -> Vec<(Op, u64, u32)> {
         // Three zones of 1,024 sectors, 96 of them writable: two requests of 40 sectors.
         let mut options = GeneratorOptions {
-            zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96, written: false }),
+            zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96, first_sector: 0, written: false }),
             block_bytes: 40 * SECTOR_BYTES,
             align_sectors: 8,
             ..GeneratorOptions::new(workload, 3 * 1_024, 1, count)
@@ -433,7 +439,7 @@ mod tests {
 
     #[test]
     fn zones_that_hold_no_request_are_refused() {
-        let zones = Some(Zones { size_sectors: 1_024, capacity_sectors: 4, written: false });
+        let zones = Some(Zones { size_sectors: 1_024, capacity_sectors: 4, first_sector: 0, written: false });
         let options = GeneratorOptions { zones, ..GeneratorOptions::new(Workload::RandomRead, 1_024, 1, 1) };
         assert!(Generator::new(options).unwrap_err().contains("zones of 1024 sectors"));
         let options = GeneratorOptions::new(Workload::ZoneAppend, 1_024, 1, 1);

@@ -70,8 +70,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let directory = RunFolder::find(&arguments.run)?;
     let replayable = directory.read_replayable()?;
     let replayed = |used: &DeviceUsed| match &arguments.device {
-        None => device::of_run(used),
-        Some(name) => device::load(name, Some(used.capacity_bytes), used.seed),
+        None => device::of_run(used, &directory),
+        Some(name) => device::load(name, Some(used.capacity_bytes), used.seed)?.with_zones_of(used, &directory),
     };
     let devices = replayable.devices.iter().map(replayed).collect::<Result<Vec<Device>, Failure>>()?;
     let limit = arguments.memory.limit();

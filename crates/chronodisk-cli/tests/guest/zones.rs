@@ -27,6 +27,16 @@ fn small_zones(chronodisk: &Chronodisk) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// A host-managed disk of 64 zones of 32 MiB, the first eight of them conventional.
+fn small_disk(chronodisk: &Chronodisk) -> String {
+    let text = "name = \"small-disk\"\nkind = \"shingled-disk\"\ndescription = \"d\"\nsource = \"s\"\n\
+        validation = \"unvalidated\"\nmanagement = \"host\"\nmember = \"first-disk\"\ncapacity = \"2 GiB\"\n\
+        zone-size = \"32 MiB\"\nconventional-zones = 8\nopen-zones = 32\nzone-command = \"1 ms\"\n";
+    let file = chronodisk.path("small-disk.toml");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
 /// Room for the metadata of F2FS on these zones, and for little else: files would go there first.
 fn small_null(chronodisk: &Chronodisk) -> String {
     let text = Profile::find("null").unwrap().text().replace("\"8 GiB\"", "\"128 MiB\"");
@@ -34,6 +44,9 @@ fn small_null(chronodisk: &Chronodisk) -> String {
     std::fs::write(&file, text.replace("name = \"null\"", "name = \"small-null\"")).unwrap();
     file.to_str().unwrap().to_owned()
 }
+
+/// Each of the small zones is reset once by mkfs, and some again.
+const RESETS: usize = 64 + 10;
 
 fn zoned() -> Option<Chronodisk> {
     let chronodisk = Chronodisk::new()?;
@@ -46,7 +59,7 @@ fn zoned() -> Option<Chronodisk> {
 }
 
 /// Fills a file system with more than the drive holds, deletes, and mounts it again.
-fn works(chronodisk: &Chronodisk, file_system: &str, mounted: &str, flags: &[&str]) {
+fn works(chronodisk: &Chronodisk, profile: &str, file_system: &str, mounted: &str, flags: &[&str], resets: usize) {
     let script = format!(
         "set -e
         PATH=$PATH:/usr/sbin:/sbin
@@ -68,34 +81,47 @@ fn works(chronodisk: &Chronodisk, file_system: &str, mounted: &str, flags: &[&st
     );
     let output = chronodisk.path("run");
     let flags = [&["--fs", file_system, "--output", output.to_str().unwrap()], flags].concat();
-    let result = chronodisk.run_json(&small_zones(chronodisk), &flags, &["sh", "-c", &script]);
+    let result = chronodisk.run_json(profile, &flags, &["sh", "-c", &script]);
     let warnings = &result["warnings"].as_array().unwrap();
     assert!(warnings.iter().all(|warning| !warning.to_string().contains("error")), "{warnings:?}");
     let records = chronodisk_report::read_log(&output.join("requests-0.parquet")).unwrap();
     let count = |op| records.iter().filter(|record| record.op == op).count();
-    // Each zone once by mkfs.
-    assert!(count(Op::ZoneReset) > 64 + 10, "{} resets", count(Op::ZoneReset));
+    assert!(count(Op::ZoneReset) > resets, "{} resets", count(Op::ZoneReset));
     assert!(records.iter().all(|record| record.status == Status::Ok));
 }
 
 #[test]
 fn btrfs_is_filled_cleaned_and_mounted_again() {
     let Some(chronodisk) = zoned() else { return };
-    works(&chronodisk, "btrfs", "/dev/vda", &["--check"]);
+    works(&chronodisk, &small_zones(&chronodisk), "btrfs", "/dev/vda", &["--check"], RESETS);
 }
 
 // fsck.f2fs 1.15 counts the free segments of zones in another way than Linux 6.12.
 #[test]
 fn f2fs_is_filled_cleaned_and_mounted_again() {
     let Some(chronodisk) = zoned() else { return };
-    works(&chronodisk, "f2fs", "/dev/vdb", &["--device", &small_null(&chronodisk)]);
+    let further = ["--device", &small_null(&chronodisk)];
+    works(&chronodisk, &small_zones(&chronodisk), "f2fs", "/dev/vdb", &further, RESETS);
+}
+
+#[test]
+fn f2fs_needs_no_other_device_beside_conventional_zones() {
+    let Some(chronodisk) = zoned() else { return };
+    // The conventional zones are not reset.
+    works(&chronodisk, &small_disk(&chronodisk), "f2fs", "/dev/vda", &["--check"], 56 + 2);
 }
 
 /// Kills the emulator while the program waits, and mounts the file system that the store holds.
-fn survives_a_kill(chronodisk: &Chronodisk, file_system: &str, further: &[&str], write: &str, check: &str) {
-    let (profile, store) = (small_zones(chronodisk), chronodisk.path("disk"));
+fn survives_a_kill(
+    chronodisk: &Chronodisk,
+    profile: &str,
+    file_system: &str,
+    further: &[&str],
+    [write, check]: [&str; 2],
+) {
+    let store = chronodisk.path("disk");
     let flags = |file_system: &str| {
-        let words = ["run", "--device", &profile, "--store", store.to_str().unwrap(), "--quiet", "--fs", file_system];
+        let words = ["run", "--device", profile, "--store", store.to_str().unwrap(), "--quiet", "--fs", file_system];
         [&words[..], further, &["--"]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     let program = format!("{write}; echo ready; read line");
@@ -127,13 +153,46 @@ const SAME_TREE: &str = "diff -r /usr/include/linux /mnt/linux && cp -r /usr/inc
 #[test]
 fn btrfs_survives_a_kill() {
     let Some(chronodisk) = zoned() else { return };
-    survives_a_kill(&chronodisk, "btrfs", &[], TREE, SAME_TREE);
+    survives_a_kill(&chronodisk, &small_zones(&chronodisk), "btrfs", &[], [TREE, SAME_TREE]);
 }
 
 #[test]
 fn f2fs_survives_a_kill() {
     let Some(chronodisk) = zoned() else { return };
-    survives_a_kill(&chronodisk, "f2fs", &["--device", &small_null(&chronodisk)], TREE, SAME_TREE);
+    let further = ["--device", &small_null(&chronodisk)];
+    survives_a_kill(&chronodisk, &small_zones(&chronodisk), "f2fs", &further, [TREE, SAME_TREE]);
+}
+
+/// Its metadata are in conventional zones, whose data have no pointer.
+#[test]
+fn f2fs_on_a_host_managed_disk_survives_a_kill() {
+    let Some(chronodisk) = zoned() else { return };
+    survives_a_kill(&chronodisk, &small_disk(&chronodisk), "f2fs", &[], [TREE, SAME_TREE]);
+}
+
+#[test]
+fn files_of_conventional_zones_survive_a_kill() {
+    let Some(chronodisk) = zoned() else { return };
+    // The first zone has the superblock.
+    let write = "set -e
+        [ $(ls /mnt/cnv | wc -l) = 7 ]
+        [ $(ls /mnt/seq | wc -l) = 56 ]
+        [ $(stat -c %s /mnt/cnv/0) = 33554432 ]
+        dd if=/dev/zero bs=4k count=4 status=none | tr '\\0' x > /tmp/data
+        for place in 8000 7 4000 7; do
+            dd if=/tmp/data of=/mnt/cnv/6 bs=4k seek=$place oflag=direct conv=notrunc status=none
+        done
+        dd if=/tmp/data of=/mnt/seq/0 bs=4k oflag=append,direct conv=notrunc status=none";
+    let check = "set -e
+        for place in 8000 7 4000; do
+            dd if=/mnt/cnv/6 bs=4k skip=$place count=4 status=none > /tmp/data
+            [ $(wc -c < /tmp/data) = 16384 ]
+            [ $(tr -d x < /tmp/data | wc -c) = 0 ]
+        done
+        [ $(tr -d '\\0' < /mnt/cnv/6 | wc -c) = 49152 ]
+        [ $(stat -c %s /mnt/seq/0) = 16384 ]
+        ! truncate -s 0 /mnt/cnv/6 2> /tmp/message";
+    survives_a_kill(&chronodisk, &small_disk(&chronodisk), "zonefs", &[], [write, check]);
 }
 
 #[test]
@@ -147,20 +206,102 @@ fn zonefs_survives_a_kill() {
         [ $(stat -c %s /mnt/seq/2) = 0 ]
         dd if=/dev/zero of=/mnt/seq/3 bs=4k count=5 oflag=append,direct conv=notrunc status=none
         [ $(stat -c %s /mnt/seq/3) = 2183168 ]";
-    survives_a_kill(&chronodisk, "zonefs", &[], write, check);
+    survives_a_kill(&chronodisk, &small_zones(&chronodisk), "zonefs", &[], [write, check]);
+}
+
+/// Runs of one store: the first on new zones, the second on the zones that the first has left.
+fn two_runs(chronodisk: &Chronodisk) -> [std::path::PathBuf; 2] {
+    let (profile, store) = (small_zones(chronodisk), chronodisk.path("disk"));
+    let scripts = [
+        "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/zero of=/dev/vda bs=64k count=40 oflag=direct conv=notrunc status=none
+        dd if=/dev/zero of=/dev/vda bs=4k count=5 seek=$((8 << 10)) oflag=direct conv=notrunc status=none
+        blkzone finish --offset $((2 << 16)) --count 1 /dev/vda",
+        "set -e
+        PATH=$PATH:/usr/sbin:/sbin
+        dd if=/dev/vda of=/dev/null bs=64k count=40 iflag=direct status=none
+        dd if=/dev/zero of=/dev/vda bs=64k count=40 seek=40 oflag=direct conv=notrunc status=none
+        dd if=/dev/zero of=/dev/vda bs=4k count=9 seek=$(((8 << 10) + 5)) oflag=direct conv=notrunc status=none
+        blkzone reset --offset $((2 << 16)) --count 1 /dev/vda
+        dd if=/dev/zero of=/dev/vda bs=64k count=3 seek=$((2 << 9)) oflag=direct conv=notrunc status=none",
+    ];
+    [0, 1].map(|index| {
+        let output = chronodisk.path(&format!("run-{index}"));
+        let flags = ["--fs", "none", "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        chronodisk.run_json(&profile, &flags, &["sh", "-c", scripts[index]]);
+        output
+    })
 }
 
 #[test]
-fn a_run_on_kept_zones_can_not_be_verified() {
+fn runs_on_kept_zones_are_verified() {
     let Some(chronodisk) = zoned() else { return };
-    let (store, output) = (chronodisk.path("disk"), chronodisk.path("run"));
-    let flags = ["--fs", "none", "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    let [first, second] = two_runs(&chronodisk);
+    let verify = |run: &std::path::Path, further: &[&str]| {
+        chronodisk.command(&[&["verify", run.to_str().unwrap()], further].concat()).output().unwrap()
+    };
+    let result = |run: &std::path::Path| -> Value {
+        serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap()
+    };
+    // A new store has no zones to keep.
+    assert_eq!(result(&first)["device"].get("zones_began"), None);
+    assert!(!first.join("device-0.zones").exists());
+    assert_eq!(result(&second)["device"]["zones_began"]["file"], "device-0.zones");
+    for run in [&first, &second] {
+        let verified = verify(run, &[]);
+        assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+        assert!(text(&verified.stdout).contains("identical"), "{}", text(&verified.stdout));
+    }
+    let same = verify(&second, &["--device", &small_zones(&chronodisk)]);
+    assert!(same.status.success(), "{}", text(&same.stderr));
+    let other = verify(&second, &["--device", "null"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("null has no zones, but the run's device had"), "{}", text(&other.stderr));
+
+    // The second run wrote on where the first had ended: on empty zones, its writes would be refused.
+    let refused = |expected: &str| {
+        let verified = verify(&second, &[]);
+        assert_eq!(verified.status.code(), Some(2), "{expected}: {}", text(&verified.stdout));
+        assert!(text(&verified.stderr).contains(expected), "{}", text(&verified.stderr));
+    };
+    let file = second.join("device-0.zones");
+    let sound = std::fs::read(&file).unwrap();
+    for (change, expected) in [
+        (4104, "device-0.zones: its hash is fnv1a64:"),
+        (4103, "has 1152921504606852096 sectors written; expected at most"),
+        (12, "device-0.zones: number of zones: 65; expected 64"),
+    ] {
+        let mut bytes = sound.clone();
+        bytes[change] ^= if change == 4103 { 0x10 } else { 1 };
+        std::fs::write(&file, bytes).unwrap();
+        refused(expected);
+    }
+    std::fs::write(&file, &sound[..5]).unwrap();
+    refused("device-0.zones: 5 bytes of write pointers; expected 4608");
+    std::fs::remove_file(&file).unwrap();
+    refused("device-0.zones: can't read: No such file");
+    let text_of = std::fs::read_to_string(second.join("result.json")).unwrap();
+    std::fs::write(second.join("result.json"), text_of.replace("device-0.zones", "../disk.zones")).unwrap();
+    refused("'../disk.zones' is not a file name");
+    std::fs::write(second.join("result.json"), text_of.replace("\"zones_began\"", "\"zones_begun\"")).unwrap();
+    refused("disk.zones had them, and the result does not name a copy (zones_began)");
+    std::fs::write(second.join("result.json"), text_of).unwrap();
+    std::fs::write(&file, sound).unwrap();
+    assert!(verify(&second, &[]).status.success());
+
+    let removed = chronodisk.command(&["rm", second.to_str().unwrap()]).output().unwrap();
+    assert!(removed.status.success() && !second.exists(), "{}", text(&removed.stderr));
+}
+
+#[test]
+fn a_store_without_its_zones_is_refused() {
+    let Some(chronodisk) = zoned() else { return };
+    let store = chronodisk.path("disk");
+    let flags = ["--fs", "none", "--store", store.to_str().unwrap()];
     chronodisk.run_json(ZONED, &flags, &["true"]);
-    let verified = chronodisk.command(&["verify", output.to_str().unwrap()]).output().unwrap();
-    assert_eq!(verified.status.code(), Some(2));
-    assert!(text(&verified.stderr).contains("disk.zones had them"), "{}", text(&verified.stderr));
     std::fs::remove_file(chronodisk.path("disk.zones")).unwrap();
-    let refused = chronodisk.run(ZONED, &flags[..4], &["true"]);
+    let refused = chronodisk.run(ZONED, &flags, &["true"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("disk.zones is missing"), "{}", text(&refused.stderr));
 }
@@ -224,6 +365,41 @@ fn blkzone_shows_and_changes_the_zones() {
     starts_so(zones[3], zone(0xc0_0000, 0, " 1(em)"));
     for (index, line) in zones[8..].iter().enumerate() {
         starts_so(line, zone(index as u64 * 0x40_0000, 0, " 1(em)"));
+    }
+}
+
+#[test]
+fn blkzone_shows_conventional_zones() {
+    let Some(chronodisk) = zoned() else { return };
+    let script = "PATH=$PATH:/usr/sbin:/sbin
+        cat /sys/block/vda/queue/zoned /sys/block/vda/queue/max_open_zones /sys/block/vda/queue/max_active_zones
+        blkzone report --offset $((7 << 16)) --count 2 /dev/vda
+        for place in 9 3 9; do
+            dd if=/dev/zero of=/dev/vda bs=4k count=1 seek=$place oflag=direct conv=notrunc status=none || exit 1
+        done
+        blkzone reset --offset 0 --count 1 /dev/vda 2> /dev/null
+        blkzone reset /dev/vda && echo done";
+    let flags = ["--fs", "none"];
+    let output = chronodisk.run(&small_disk(&chronodisk), &flags, &["sh", "-c", script]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    assert_eq!((&lines[..3], lines.len(), lines[5]), (&["host-managed", "32", "0"][..], 6, "done"), "{said}");
+    assert!(lines[3].contains("type: 1(CONVENTIONAL)") && lines[3].contains("zcond: 0(nw)"), "{said}");
+    assert!(lines[4].contains("type: 2(SEQ_WRITE_REQUIRED)") && lines[4].contains("zcond: 1(em)"), "{said}");
+}
+
+#[test]
+fn runs_on_a_host_managed_disk_are_verified() {
+    let Some(chronodisk) = zoned() else { return };
+    let (store, profile) = (chronodisk.path("disk"), small_disk(&chronodisk));
+    for (index, file_system) in ["f2fs", "existing"].into_iter().enumerate() {
+        let output = chronodisk.path(&format!("run-{index}"));
+        let flags = ["--fs", file_system, "--store", store.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        let script = format!("cp -r /usr/include/linux /mnt/tree-{index}; sync");
+        chronodisk.run_json(&profile, &flags, &["sh", "-c", &script]);
+        let verified = chronodisk.command(&["verify", output.to_str().unwrap()]).output().unwrap();
+        assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
     }
 }
 

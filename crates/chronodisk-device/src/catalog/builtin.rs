@@ -62,6 +62,7 @@ const SOURCES: &[Source] = sources![
     "disk/hitachi-hds721010kla330.toml",
     "disk/nearline-20tb.toml",
     "disk/nearline-20tb-smr.toml",
+    "disk/nearline-20tb-hm.toml",
     "disk/cheetah-x15-eager.toml",
     "ssd/wd-zn540.toml",
     "ssd/wd-zn540-zones.toml",

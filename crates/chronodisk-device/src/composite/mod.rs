@@ -49,6 +49,11 @@ pub(crate) trait Policy: Clone + Send + 'static {
     /// Runs at the instant of [`next_timer`](Self::next_timer); afterwards that must lie in the future.
     fn timer(&mut self, _context: &mut Context<'_>) {}
 
+    /// The device begins with these zones; see [`DeviceModel::begin_with_zones`]. `None` if the member has the zones.
+    fn begin_with_zones(&mut self, _zones: &[ZoneReport]) -> Option<bool> {
+        None
+    }
+
     /// Reports the policy's own statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
@@ -186,7 +191,8 @@ impl<P: Policy> DeviceModel for Composite<P> {
     }
 
     fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
-        self.members.begin_with_zones(zones)
+        let of_policy = self.policy.begin_with_zones(zones);
+        of_policy.unwrap_or_else(|| self.members.begin_with_zones(zones))
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

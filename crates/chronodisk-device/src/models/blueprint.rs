@@ -166,6 +166,10 @@ impl Design {
                 Bytes(zones.size_sectors * SECTOR_BYTES)
             ));
         }
+        let conventional_bytes = self.info.zones.map_or(0, |zones| zones.conventional_sectors() * SECTOR_BYTES);
+        if conventional_bytes >= capacity_bytes {
+            return Err(format!("expected more than its conventional zones, {}", Bytes(conventional_bytes)));
+        }
         if let Some(limit) = self.blueprint.capacity_limit_bytes.filter(|&limit| capacity_bytes > limit) {
             return Err(format!("the device's geometry ends at {}", Bytes(limit)));
         }

@@ -301,10 +301,9 @@ fn inner() -> Load {
 
 /// Whether the device takes the requests of a load: drives with zones refuse writes elsewhere than at their pointers.
 fn accepts(device: &mut dyn DeviceModel, load: Load, sectors: u32) -> bool {
-    if !load.write || device.info().zones.is_none() {
-        return true;
-    }
-    let lba = if load.sequential { 0 } else { device.info().logical_block_bytes as u64 / SECTOR_BYTES };
+    let Some(zones) = device.info().zones.filter(|_| load.write) else { return true };
+    let off_pointer = zones.conventional_sectors() + u64::from(device.info().logical_block_bytes) / SECTOR_BYTES;
+    let lba = if load.sequential { 0 } else { off_pointer };
     device.submit(Request::new(0, Op::Write, lba, sectors));
     let mut completed = Vec::new();
     while completed.is_empty() {

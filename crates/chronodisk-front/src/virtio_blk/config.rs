@@ -113,6 +113,9 @@ impl BlkConfig {
         if capacity == 0 || capacity > size || !capacity.is_multiple_of(self.logical_block_sectors()) {
             return error("zones.capacity_sectors", capacity, "whole logical blocks, at most the size of a zone");
         }
+        if u64::from(zones.conventional) >= self.capacity_sectors / size {
+            return error("zones.conventional", zones.conventional.into(), "fewer than there are zones");
+        }
         if let Some(unit) = self.discard_unit_sectors {
             return error("discard_unit_sectors", unit.into(), "none for a device with zones");
         }
@@ -269,7 +272,13 @@ mod tests {
     }
 
     fn zoned() -> BlkConfig {
-        let zones = ZoneLayout { size_sectors: 1 << 17, capacity_sectors: 100_000, most_open: 6, most_active: 8 };
+        let zones = ZoneLayout {
+            size_sectors: 1 << 17,
+            capacity_sectors: 100_000,
+            most_open: 6,
+            most_active: 8,
+            conventional: 0,
+        };
         let logical_block_bytes = 4096;
         BlkConfig {
             logical_block_bytes,
@@ -367,6 +376,7 @@ mod tests {
             (with_zones(|zones| zones.size_sectors = 1_000), "zones.size_sectors"),
             (with_zones(|zones| zones.size_sectors = 1 << 32), "zones.size_sectors"),
             (with_zones(|zones| zones.capacity_sectors = 4), "zones.capacity_sectors"),
+            (with_zones(|zones| zones.conventional = 1 << 14), "zones.conventional"),
             (with_zones(|zones| zones.capacity_sectors = 1 << 18), "zones.capacity_sectors"),
         ];
         for (config, field) in wrong {

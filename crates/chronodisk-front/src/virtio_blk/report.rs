@@ -5,7 +5,7 @@
 use chronodisk_device::{ZoneCondition, ZoneMap, ZoneReport};
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_ZS_CLOSED, VIRTIO_BLK_ZS_EMPTY, VIRTIO_BLK_ZS_EOPEN, VIRTIO_BLK_ZS_FULL, VIRTIO_BLK_ZS_IOPEN,
-    VIRTIO_BLK_ZT_SWR,
+    VIRTIO_BLK_ZS_NOT_WP, VIRTIO_BLK_ZT_CONV, VIRTIO_BLK_ZT_SWR,
 };
 use vm_memory::GuestMemory;
 
@@ -41,6 +41,11 @@ fn descriptor(report: &ZoneReport, size_sectors: u64) -> [u8; ENTRY_BYTES] {
         ZoneCondition::ExplicitlyOpen => VIRTIO_BLK_ZS_EOPEN,
         ZoneCondition::Closed => VIRTIO_BLK_ZS_CLOSED,
         ZoneCondition::Full => VIRTIO_BLK_ZS_FULL,
+        ZoneCondition::NoPointer => VIRTIO_BLK_ZS_NOT_WP,
+    };
+    let kind = match report.condition {
+        ZoneCondition::NoPointer => VIRTIO_BLK_ZT_CONV,
+        _ => VIRTIO_BLK_ZT_SWR,
     };
     // Drivers expect the pointer of a full zone behind it.
     let pointer = match report.condition {
@@ -51,7 +56,7 @@ fn descriptor(report: &ZoneReport, size_sectors: u64) -> [u8; ENTRY_BYTES] {
     bytes[..8].copy_from_slice(&report.capacity_sectors.to_le_bytes());
     bytes[8..16].copy_from_slice(&report.start.to_le_bytes());
     bytes[16..24].copy_from_slice(&pointer.to_le_bytes());
-    bytes[24] = VIRTIO_BLK_ZT_SWR as u8;
+    bytes[24] = kind as u8;
     bytes[25] = state as u8;
     bytes
 }

@@ -98,6 +98,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             limits: None,
             program: None,
             zones_of: None,
+            zones_began: None,
         },
         further_devices: Vec::new(),
         clock: ClockInfo {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `result.json` | a run | [`RunResult`] |
 //! | `requests-N.parquet` | a run | log of the device's requests in repetition N |
+//! | `device-N.zones` | a run | write pointers of device N when the run began, if its zones were not new |
 //! | `simulation.json` | a simulation | [`Simulation`] |
 //! | `device.json` | a simulation | [`DeviceUsed`] |
 //! | `requests.parquet` | a simulation | log of the device's requests |
@@ -11,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -109,7 +111,9 @@ impl RunDirectory {
                 name.strip_prefix("requests").and_then(|rest| rest.strip_suffix(".parquet")).is_some_and(|number| {
                     number.is_empty() || number.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok())
                 });
-            is_log || [RUN, SIMULATION, DEVICE, PLOT].contains(&name)
+            let is_zones = name.strip_prefix("device-").and_then(|rest| rest.strip_suffix(".zones"));
+            let is_zones = is_zones.is_some_and(|number| number.parse::<u32>().is_ok());
+            is_log || is_zones || [RUN, SIMULATION, DEVICE, PLOT].contains(&name)
         };
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -139,26 +143,53 @@ impl RunDirectory {
         format!("requests-{repetition}.parquet")
     }
 
+    /// File name of the zones with which a device began.
+    pub fn zones_name(device: usize) -> String {
+        format!("device-{device}.zones")
+    }
+
+    /// Reads a file of the directory, whose name comes from an untrusted result, and which should have this size. Of a
+    /// longer one, one byte more is read.
+    pub(crate) fn read_sized(&self, name: &str, len_bytes: u64) -> Result<Vec<u8>, Failure> {
+        self.expect_file_name(name)?;
+        let path = self.0.join(name);
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(len_bytes.saturating_add(1)).read_to_end(&mut bytes));
+        read.map_err(|error| Failure::usage(format!("{}: can't read: {error}", path.display())))?;
+        Ok(bytes)
+    }
+
+    /// A name from an untrusted file must not lead out of the directory.
+    fn expect_file_name(&self, name: &str) -> Result<(), Failure> {
+        match name.contains('/') || name == ".." {
+            true => Err(Failure::usage(format!("{}: '{name}' is not a file name", self.0.join(RUN).display()))),
+            false => Ok(()),
+        }
+    }
+
     /// Removes the log of a repetition that is no part of the result.
     pub fn remove_repetition(&self, repetition: u32) {
         // The next repetition that counts writes a new log, and no result names this one.
         let _ = fs::remove_file(self.log(repetition));
     }
 
-    /// Stores a repetition and the updated result. If the disk is full, earlier repetitions stay unchanged, and nothing
-    /// of this one is left.
+    /// Stores a repetition, the zones with which its devices began by file name, and the updated result. If the disk is
+    /// full, earlier repetitions stay unchanged, and nothing of this one is left.
     pub fn write_repetition(
         &self,
         repetition: u32,
         records: &[RequestRecord],
+        zones: &[(String, Vec<u8>)],
         result: &RunResult,
     ) -> Result<(), Failure> {
         let is_new = !self.0.exists();
         self.make()?;
         let logged = write_log(&self.log(repetition), records).map_err(Failure::host);
+        let logged = logged.and_then(|()| zones.iter().try_for_each(|(name, bytes)| self.write_zones(name, bytes)));
         let kept = logged.and_then(|()| self.write_run(result));
         if kept.is_err() {
             let _ = fs::remove_file(self.log(repetition));
+            zones.iter().for_each(|(name, _)| drop(fs::remove_file(self.0.join(name))));
             if is_new {
                 let _ = fs::remove_dir(&self.0);
             }
@@ -166,7 +197,12 @@ impl RunDirectory {
         kept
     }
 
-    /// Stores the result of a run after its logs, so that a run with a result is complete.
+    fn write_zones(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).map_err(|error| Failure::host(format!("{}: can't write: {error}", path.display())))
+    }
+
+    /// Stores the result of a run after its other files, so that a run with a result is complete.
     pub fn write_run(&self, result: &RunResult) -> Result<(), Failure> {
         result.write(&self.0.join(RUN)).map_err(Failure::host)
     }
@@ -192,10 +228,7 @@ impl RunDirectory {
 
     /// The log of a repetition, in pieces.
     pub fn open_log(&self, log_file: &str) -> Result<LogReader, Failure> {
-        // The name comes from an untrusted file, and must not lead out of the directory.
-        if log_file.contains('/') || log_file == ".." {
-            return Err(Failure::usage(format!("{}: '{log_file}' is not a file name", self.0.join(RUN).display())));
-        }
+        self.expect_file_name(log_file)?;
         LogReader::open(&self.0.join(log_file)).map_err(unreadable)
     }
 

@@ -14,6 +14,7 @@ use crate::executed::Executed;
 use crate::failure::{Failure, command_began, status};
 use crate::notes::note;
 use crate::result::{Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
+use crate::zones;
 
 /// RunProgress of a run.
 #[derive(Clone, Debug)]
@@ -121,6 +122,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
             }
         };
         add_guest_repetition(&mut run.result, index, &options, &outcome);
+        let zones = zones::name_began(&mut run.result, &options, &outcome.backend.zones_began);
         if let Some(signal) = outcome.asked_to_end {
             run.result.ended_by = EndedBy::Signal;
             run.result.warnings.push(ended_early(signal_name(signal)));
@@ -134,7 +136,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
             run.fails(Failure::host(what));
         }
         // After every repetition, so that any end of this process leaves a complete result.
-        match directory.write_repetition(index, &outcome.records, &run.result) {
+        match directory.write_repetition(index, &outcome.records, &zones, &run.result) {
             Ok(()) => run.is_kept = true,
             Err(failure) => run.fails(failure),
         }

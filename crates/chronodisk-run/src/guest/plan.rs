@@ -1,6 +1,6 @@
 //! A run with resolved options.
 
-use chronodisk_guest::{DEVICES_MAX, DeviceOptions, GuestTime, RunOptions, StoreChoice};
+use chronodisk_guest::{DEVICES_MAX, GuestTime, RunOptions};
 use chronodisk_report::{DeviceUsed, Labels};
 
 use super::arguments::GuestArguments;
@@ -66,7 +66,7 @@ impl<'a> RunPlan<'a> {
         record_what_took_effect(&mut recorded, &options);
         Ok(RunPlan {
             new_files: NewFiles::of(&options.devices),
-            devices: devices.iter().zip(&options.devices).map(|(device, options)| used(device, options)).collect(),
+            devices: devices.iter().map(Device::used).collect(),
             reps: arguments.reps,
             labels: arguments.result.labels.labels(),
             vary: Vary { draws, snapshot },
@@ -77,15 +77,6 @@ impl<'a> RunPlan<'a> {
             calls,
         })
     }
-}
-
-/// The result's description of a device with its store.
-fn used(device: &Device, options: &DeviceOptions) -> DeviceUsed {
-    let zones_of = match &options.store {
-        StoreChoice::File { path } if options.zoned => Some(path.display().to_string()),
-        _ => None,
-    };
-    DeviceUsed { zones_of, ..device.used() }
 }
 
 fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {

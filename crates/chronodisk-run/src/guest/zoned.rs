@@ -60,6 +60,7 @@ fn file_system_fits(arguments: &GuestArguments, devices: &[Device]) -> Result<()
             Err(Failure::usage(format!("--fs zonefs needs a zoned device, but the first, {name}, is not zoned"))
                 .help("name the zoned device first"))
         }
+        FileSystem::F2fs if first.conventional_zones() > 0 => Ok(()),
         FileSystem::F2fs if is_zoned && others.iter().all(Device::is_zoned) => {
             Err(Failure::usage(format!("--fs f2fs can't be made on {name} alone, which has no conventional zones"))
                 .help(format!("add a conventional device for its metadata: -d {name} -d null")))

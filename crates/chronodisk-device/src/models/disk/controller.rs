@@ -23,8 +23,8 @@
 //!   waits and nothing is to be read on, or when half of the buffer is full or three quarters of its ranges are in use;
 //!   then both take turns. Of reads that continue each other the first one counts, or a pass would begin in the middle
 //!   of a stream and leave the rest behind. With `fcfs`, requests are served in order of arrival: a write that has
-//!   completed in the buffer then goes to the medium before the next read, a command that needs the arm ends reading on at once,
-//!   and neither streams nor ages count.
+//!   completed in the buffer goes to the medium before the next read, a command that needs the arm ends reading on at
+//!   once, and neither streams nor ages count.
 //! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
 //!   arrived after it, and writes all ranges that arrived before as if a request waited for each.
 //! - *Zero latency* (`immediate-read`, `immediate-write`): an access that comes to a track while wanted blocks pass

@@ -1,4 +1,5 @@
-//! A drive-managed shingled disk, kind `shingled-disk`: tracks overlap like shingles, so that data can't be changed in
+//! A shingled disk, kind `shingled-disk`, which the drive manages unless `management` is "host" (see
+//! `host_managed`): tracks overlap like shingles, so that data can't be changed in
 //! place. The drive hides this from the host.
 //!
 //! After the behaviour of two drives, measured by Aghayev and Desnoyers ("Skylight: A Window on Shingled Disk
@@ -35,6 +36,7 @@
 //! ```
 
 mod cleaning;
+mod host_managed;
 mod log;
 mod policy;
 
@@ -115,8 +117,15 @@ impl Sizes {
     }
 }
 
-/// Kind `shingled-disk`: the keys as the module shows them.
+/// Kind `shingled-disk`: the keys as the module shows them, or those of a host-managed disk.
 pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    match fields.choice_or("management", &[("drive", false), ("host", true)], false)? {
+        true => host_managed::parse(fields, members),
+        false => parse_drive_managed(fields, members),
+    }
+}
+
+fn parse_drive_managed(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
     let member = members.one(fields, "member")?;
     let Bytes(cache) = fields.positive("cache")?;
     let entries = fields.count("cache-map-entries", 16..=MOST_ENTRIES)?;

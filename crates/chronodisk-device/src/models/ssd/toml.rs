@@ -333,6 +333,7 @@ fn layout_of(zones: &ZoneParameters, geometry: &Geometry) -> ZoneLayout {
         capacity_sectors: sectors(zones.capacity_units),
         most_open: zones.most_open,
         most_active: zones.most_active,
+        conventional: 0,
     }
 }
 

@@ -21,7 +21,7 @@ impl VhostUserSession {
         let Some(zones) = &self.device.zones else { return };
         let mut sectors: Vec<u64> = zones.begun().collect();
         if sectors.is_empty() {
-            sectors.push(0);
+            sectors.push(zones.layout().conventional_sectors());
         }
         let first = RequestId(self.next_id);
         let block_sectors = self.device.config.logical_block_sectors() as u32;
@@ -87,6 +87,9 @@ impl Device {
     pub(super) fn keep_pointer(&self, sector: u64) -> Result<(), StoreError> {
         let (Some(zones), Some(file)) = (&self.zones, &self.zone_file) else { return Ok(()) };
         let zone = zones.zone_of(sector);
+        if zones.is_conventional(zone) {
+            return Ok(());
+        }
         let (written_sectors, full) = zones.at_rest(zone);
         file.keep(zone, KeptZone { written_sectors, full })
     }
