@@ -28,8 +28,7 @@ WORKLOADS = ("random-read", "random-write", "seq-read", "seq-write")
 REQUESTS = 20_000
 
 
-# Table I, and what follows from table III: first in, first out, write-through, nothing is read on. The overheads are
-# estimates.
+# Table I: first in, first out, write-through. Table III: no read-ahead. The overheads are estimates.
 REQUEST_PATH = """[controller]
 interface-rate = "133 MB/s"
 read-overhead = "0.2 ms"

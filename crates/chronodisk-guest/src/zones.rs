@@ -54,7 +54,7 @@ pub struct ZonesBegan {
 }
 
 impl ZonesBegan {
-    /// `None` if all zones are empty, as those of a new device.
+    /// `None` if all zones are empty, as on a new device.
     pub(crate) fn of(device: usize, shape: &ZoneShape, kept: &[KeptZone]) -> Option<Self> {
         let zones = kept.iter().map(|zone| (zone.written_sectors, zone.full)).collect();
         kept.iter().any(|zone| *zone != KeptZone::default()).then_some(ZonesBegan {

@@ -163,7 +163,7 @@ fn f2fs_survives_a_kill() {
     survives_a_kill(&chronodisk, &small_zones(&chronodisk), "f2fs", &further, [TREE, SAME_TREE]);
 }
 
-/// Its metadata are in conventional zones, whose data have no pointer.
+/// Its metadata are in conventional zones. Data in these have no pointer.
 #[test]
 fn f2fs_on_a_host_managed_disk_survives_a_kill() {
     let Some(chronodisk) = zoned() else { return };

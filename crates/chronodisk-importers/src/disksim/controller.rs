@@ -1,6 +1,6 @@
 //! Controller, buffer and queue of a DiskSim drive as [`ControllerParameters`].
 //!
-//! DiskSim's controller gives up the bus and takes it back within a request. Here, those times are overheads of the
+//! DiskSim's controller gives up the bus and takes it back within a request. Here, these times are overheads of the
 //! command and delays of its data, which add up to the same in a request alone in the drive. Parameters that the
 //! controller has no part for are named by a warning if they are not at the value that it behaves like.
 

@@ -86,7 +86,7 @@ pub struct Disk {
     /// Writes that crossed and complete on the medium, in order of arrival.
     uncommitted: Vec<Command>,
     dirty: Dirty,
-    /// Flushes so far: distinguishes blocks dirty before a flush from later ones.
+    /// Flushes so far, and with `fcfs` writes that continue no other: blocks of an earlier epoch are written first.
     epoch: u64,
     /// In order of arrival.
     flushes: VecDeque<Flush>,
@@ -122,7 +122,7 @@ impl Command {
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     command: Command,
-    /// The first block that has not passed; those before it are on their way to the host.
+    /// The first block that has not passed. The blocks before it are on their way to the host.
     next: u64,
     /// When the interface would have moved the blocks that have passed, if it moved nothing else. Before the first one,
     /// when the command was decoded.
@@ -343,15 +343,17 @@ impl Disk {
         let Some(command) = self.outside.pop_front() else { return };
         self.in_drive += 1;
         let extra = self.extra_disconnect(&command);
-        let overhead = match command.request.op {
-            Op::Read if self.control.read_hit != self.control.read_miss && self.finds(&command) => {
-                self.control.read_hit
-            }
-            Op::Read => self.control.read_miss,
-            _ => self.control.write,
+        let in_order = self.control.scheduler == Scheduler::Fcfs;
+        let is_read = command.request.op == Op::Read;
+        let matters = in_order || self.control.read_hit != self.control.read_miss;
+        let hit = is_read && matters && self.finds(&command);
+        let overhead = match is_read {
+            true if hit => self.control.read_hit,
+            true => self.control.read_miss,
+            false => self.control.write,
         };
         let overhead = extra.map_or(overhead.after(self.last_was_write), |extra| extra.overhead);
-        if self.control.scheduler == Scheduler::Fcfs && (command.request.op != Op::Read || !self.finds(&command)) {
+        if in_order && !hit {
             self.stop_reading_on();
         }
         self.decoding = Some((command, self.clock + overhead));
@@ -399,7 +401,6 @@ impl Disk {
             }
             Op::Flush => {
                 let Command { request, arrived, .. } = command;
-                self.last_write_end = u64::MAX;
                 self.flushes.push_back(Flush { id: request.id, arrived, epoch: self.epoch });
                 self.epoch += 1;
                 self.check_flushes();
@@ -548,7 +549,7 @@ impl Disk {
         }
     }
 
-    /// The last epoch of blocks that may be written now: those that arrived after a flush wait for it.
+    /// The last epoch of blocks that may be written now. Blocks that arrived after a flush wait for the flush.
     fn last_epoch(&self) -> u64 {
         self.flushes.front().map_or(u64::MAX, |flush| flush.epoch)
     }

@@ -1,7 +1,7 @@
 //! A disk drive: geometry, mechanics, controller.
 //!
 //! [`DiskParameters`] describes the drive as plain data; [`Drive`] is made of it once and shared; [`Disk`] is the
-//! model. Geometry and mechanics are those of DiskSim 4.0 (Bucy, Schindler, Schlosser, Ganger, CMU-PDL-08-101); the
+//! model. Geometry and mechanics follow DiskSim 4.0 (Bucy, Schindler, Schlosser, Ganger, CMU-PDL-08-101); the
 //! controller is compared with its outputs, and with the traces of drives, request by request.
 
 mod controller;

@@ -208,26 +208,16 @@ impl HostManaged {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::over_memory;
     use super::*;
     use crate::models::testing::{build_text, closed_loop, counter};
     use crate::{Profile, advance, contract};
 
     /// A disk of 2 ms a request and 100 MB/s with 16 zones of 4 MiB, the first three of them conventional.
     fn text(change: &[(&str, &str)]) -> String {
-        let mut text = String::from(
-            "name = \"h\"\nkind = \"shingled-disk\"\ndescription = \"d\"\nsource = \"s\"\n\
-             validation = \"unvalidated\"\n\
-             management = \"host\"\nmember = \"below\"\nzone-size = \"4 MiB\"\nconventional-zones = 3\n\
-             open-zones = 2\nzone-command = \"5 ms\"\n\
-             [[member-profile]]\nname = \"below\"\nprofile = '''\nname = \"below\"\nkind = \"nvram\"\n\
-             description = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\ncapacity = \"65 MiB\"\n\
-             latency = \"2 ms\"\nbandwidth = \"100 MB/s\"\nchannels = 1\n'''\n",
-        );
-        for (from, to) in change {
-            assert!(text.contains(from), "{from}");
-            text = text.replacen(from, to, 1);
-        }
-        text
+        let keys = "management = \"host\"\nzone-size = \"4 MiB\"\nconventional-zones = 3\nopen-zones = 2\n\
+                    zone-command = \"5 ms\"\n";
+        over_memory(keys, "65 MiB", change)
     }
 
     const ZONE: u64 = 8_192;

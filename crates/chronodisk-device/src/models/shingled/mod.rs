@@ -117,7 +117,7 @@ impl Sizes {
     }
 }
 
-/// Kind `shingled-disk`: the keys as the module shows them, or those of a host-managed disk.
+/// Kind `shingled-disk`: the keys of this module, or the keys of a host-managed disk.
 pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
     match fields.choice_or("management", &[("drive", false), ("host", true)], false)? {
         true => host_managed::parse(fields, members),

@@ -11,12 +11,18 @@ fn shingled(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
 }
 
 fn text(change: &[(&str, &str)]) -> String {
-    let mut text = String::from(
+    let keys = "logical-block = \"4 KiB\"\ncache = \"9 MiB\"\ncache-map-entries = 1000\nband = \"1 MiB\"\n\
+                clean-after = \"1 s\"\nclean-step = \"256 KiB\"\nstream-after = \"2 MiB\"\n";
+    over_memory(keys, "64 MiB", change)
+}
+
+/// A shingled disk with these keys over a device of 2 ms a request and 100 MB/s, with changes to its text.
+pub(super) fn over_memory(keys: &str, capacity: &str, change: &[(&str, &str)]) -> String {
+    let mut text = format!(
         "name = \"s\"\nkind = \"shingled-disk\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
-         logical-block = \"4 KiB\"\nmember = \"below\"\ncache = \"9 MiB\"\ncache-map-entries = 1000\nband = \"1 MiB\"\n\
-         clean-after = \"1 s\"\nclean-step = \"256 KiB\"\nstream-after = \"2 MiB\"\n\
+         member = \"below\"\n{keys}\
          [[member-profile]]\nname = \"below\"\nprofile = '''\nname = \"below\"\nkind = \"nvram\"\n\
-         description = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\ncapacity = \"64 MiB\"\n\
+         description = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\ncapacity = \"{capacity}\"\n\
          latency = \"2 ms\"\nbandwidth = \"100 MB/s\"\nchannels = 1\n'''\n",
     );
     for (from, to) in change {

@@ -132,7 +132,7 @@ impl Disk {
         }
     }
 
-    /// Keeps the blocks of a write in the segment behind those for reads, with the blocks that they continue.
+    /// Keeps the blocks of a write in the last segment, which no read fills. A write that continues it extends it.
     pub(super) fn keep_written(&mut self, first: u64, end: u64) {
         let Some(kept) = self.segments.get_mut(self.control.segments as usize) else { return };
         let first = if kept.end == first && kept.start < kept.end { kept.start } else { first };

@@ -15,7 +15,7 @@ pub(super) struct Dirty {
 pub(super) struct Range {
     pub(super) first: u64,
     pub(super) end: u64,
-    /// Flushes that came before its oldest block.
+    /// Epoch of its oldest block.
     pub(super) epoch: u64,
     /// Where `first` is, once the arm has asked for it: it asks again at each choice of a target.
     spot: Spot,

@@ -109,7 +109,7 @@ impl Disk {
         self.nearest(false, true)
     }
 
-    /// Dirty blocks of the oldest write, or if its blocks have no place yet, those that make the most room for it.
+    /// Dirty blocks of the oldest write. If its blocks have no place yet: the range that makes the most room for it.
     fn oldest_write(&self) -> Option<Target> {
         let oldest = self.uncommitted.first();
         let waits = self.writes.front();
@@ -130,7 +130,7 @@ impl Disk {
         Some(Target::Write(if inside { self.arm.finished.0 } else { range.first }))
     }
 
-    /// The first range from a block upwards that may be written, of those that are wanted if there is one.
+    /// The first writable range from a block upwards; a wanted one if there is any.
     fn first_range(&self, from: u64, wanted: impl Fn(&Range) -> bool) -> Option<&Range> {
         let (before, behind) = self.dirty.ranges().split_at(self.dirty.index_behind(from));
         let mut upwards = behind.iter().chain(before).filter(|range| range.epoch <= self.last_epoch());
@@ -172,16 +172,18 @@ impl Disk {
         let angle = drive.angle(self.phase, (*clock).max(arm.free_from));
         let heads = Heads { mechanics: &drive.mechanics, track: arm.track, angle };
         let (head, downwards) = (arm.finished.0, arm.downwards);
+        let weight = match control.scheduler {
+            Scheduler::AgedSptf { weight } => weight.0.unsigned_abs(),
+            _ => 0,
+        };
         let rank = |block: u64, spot: &Spot, write: bool, waited: Ticks| match control.scheduler {
-            Scheduler::Fcfs => (0, Ticks::MAX - waited),
             Scheduler::Sstf => (0, spot.track.cylinder.abs_diff(heads.track.cylinder).into()),
             Scheduler::Look if downwards => (u64::from(block > head), block.abs_diff(head)),
             Scheduler::Look => (u64::from(block < head), block.abs_diff(head)),
             Scheduler::CLook => (u64::from(block < head), block),
-            Scheduler::Sptf => (0, heads.positioning(spot, write, Ticks::MAX).unwrap_or(Ticks::MAX)),
-            Scheduler::AgedSptf { weight } => {
+            Scheduler::Fcfs | Scheduler::Sptf | Scheduler::AgedSptf { .. } => {
                 let time = heads.positioning(spot, write, Ticks::MAX).unwrap_or(Ticks::MAX);
-                let credit = u128::from(waited) * u128::from(weight.0.unsigned_abs()) / 1_000_000;
+                let credit = u128::from(waited) * u128::from(weight) / 1_000_000;
                 let credit = Ticks::try_from(credit).unwrap_or(Ticks::MAX);
                 // Above all credits, so that none is cut off.
                 (0, (Ticks::MAX / 2).saturating_add(time.min(Ticks::MAX / 2)).saturating_sub(credit))
@@ -268,8 +270,8 @@ impl Heads<'_> {
     }
 }
 
-/// The dirty range, of those looked at from block `from` upwards, that has the shortest positioning time, if it is
-/// below `limit`.
+/// The dirty range with the shortest positioning time, if that is below `limit`. The search begins at block `from` and
+/// goes upwards over at most [`RANGES_LOOKED_AT`] ranges.
 fn nearest_range(
     heads: &Heads<'_>,
     drive: &Drive,
