@@ -1,5 +1,7 @@
 //! The contract between a device model and everything that drives one.
 
+use std::ops::Range;
+
 use chronodisk_sim::{Completion, Nanos, Request};
 
 use crate::ZoneReport;
@@ -108,6 +110,13 @@ pub trait DeviceModel: Send {
     /// pointers of these, and full ones. Returns false, with the device unchanged, if it has no zones that could.
     fn begin_with_zones(&mut self, _zones: &[ZoneReport]) -> bool {
         false
+    }
+
+    /// The sectors whose newest content a loss of power at `now()` would lose, as ranges in ascending order that do not
+    /// touch. The newest content of a sector is that of the last write or discard of it that has arrived, completed or
+    /// not. Zone operations are not among them. `None` if the model does not know, as models of other programs.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        None
     }
 
     /// Reports statistics by name.
