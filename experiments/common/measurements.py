@@ -7,6 +7,7 @@ refuses results that do not say how they were made.
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -427,6 +428,20 @@ def flash(result: Result) -> Iterator[Figure]:
         )
 
 
+def fast_devices(result: Result) -> Iterator[Figure]:
+    """Requests a second in a guest beside the model and native CPU times."""
+    for row in result["rows"]:
+        low, high = row["bounds_percent"]
+        rates = sorted(row["guest_rate"])
+        median, aim = statistics.median(rates), row["aim_rate"]
+        yield Figure(
+            f"{row['device']}, {row['engine']}, depth {row['depth']}: 4 KiB reads a second",
+            f"{median:,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})",
+            f"{aim:,.0f}, within {low:+g} and {high:+g} %: {row['off_percent']:+.1f} %",
+            row["holds"],
+        )
+
+
 def ssd_live(result: Result) -> Iterator[Figure]:
     """The measured SSD, simulated and live in a guest."""
     for kind, errors in result["absolute_error_percent"].items():
@@ -594,6 +609,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("fault-injector", "Stores on a simulated host that fails", injector),
     ("emulator-attack", "An emulator server under attack", attack),
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
+    ("fast-devices", "Fast devices in a guest", fast_devices),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("disk-distance", "Drives against their traces", drives),
     ("trace-rates", "Block traces", trace_rates),
