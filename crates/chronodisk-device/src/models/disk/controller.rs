@@ -16,7 +16,8 @@
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
 //!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
-//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. With `preseek` the arm
+//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. Blocks that arrive after a
+//!   pass over their older data has begun are written by another one. With `preseek` the arm
 //!   leaves for blocks that are still crossing, and writes them if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else `scheduler` chooses the next target: by default the shortest
 //!   positioning time (SPTF), of reads, and of writes that a request waits for. Other ranges are written when no read
@@ -56,7 +57,7 @@ use super::geometry::Spot;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{InitialPhase, Scheduler};
 use crate::{DeviceInfo, DeviceModel, Probe, footprint};
-use arm::{Arm, Segment};
+use arm::{Arm, Rewritten, Segment};
 use dirty::Dirty;
 
 /// A drive with this controller.
@@ -502,6 +503,7 @@ impl Disk {
         let (command, epoch, done) = (writing.command, writing.epoch, writing.next == writing.command.end());
         if !self.control.preseek {
             self.dirty.insert(first, first + blocks, epoch);
+            self.arm.rewrite(Rewritten { first, end: first + blocks, epoch, id: command.request.id });
         }
         if done {
             self.writes.pop_front();
@@ -524,16 +526,21 @@ impl Disk {
         !self.control.write_cache || write.request.fua
     }
 
-    /// Blocks have come to the medium: completes the writes and the flushes that waited for them.
-    fn committed(&mut self) {
+    /// Blocks have come to the medium: completes the writes and the flushes that waited for them. Rewritten blocks stay
+    /// in the buffer. Writes that crossed before these do not wait for them.
+    fn committed(&mut self, rewritten: Option<Rewritten>) {
         let mut index = 0;
         while let Some(&command) = self.uncommitted.get(index) {
-            if self.dirty.overlaps(command.first(), command.end()) {
+            let is_rewriting = rewritten.is_some_and(|blocks| blocks.id == command.request.id);
+            if is_rewriting || self.dirty.overlaps(command.first(), command.end()) {
                 index += 1;
             } else {
                 self.uncommitted.remove(index);
                 self.complete_write(&command);
             }
+        }
+        if let Some(Rewritten { first, end, epoch, .. }) = rewritten {
+            self.dirty.insert(first, end, epoch);
         }
         self.check_flushes();
         self.cross();

@@ -1,5 +1,7 @@
 //! The arm: which request it serves next, and the runs of blocks that pass under its head.
 
+use chronodisk_sim::RequestId;
+
 use super::super::geometry::{BlockPosition, Track};
 use super::super::mechanics::{Access, Ticks};
 use super::super::parameters::{ReadAheadTo, Scheduler};
@@ -29,6 +31,8 @@ pub(super) struct Arm {
     /// When they are there; later than the present if a seek was given up.
     pub(super) free_from: Ticks,
     run: Option<Run>,
+    /// Blocks of the run under way whose newer data came into the buffer after the run had begun.
+    rewritten: Option<Rewritten>,
     /// The segment that reading goes on with.
     pub(super) filling: Option<usize>,
     /// Whether the last run wrote.
@@ -67,6 +71,16 @@ struct Run {
     last: u64,
 }
 
+/// Blocks of a write that crossed the interface while a run wrote their older data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rewritten {
+    pub(super) first: u64,
+    pub(super) end: u64,
+    pub(super) epoch: u64,
+    /// The write.
+    pub(super) id: RequestId,
+}
+
 impl Arm {
     /// The end of the run under way; [`NEVER`] without one.
     pub(super) fn next_event(&self) -> Ticks {
@@ -81,6 +95,15 @@ impl Arm {
     /// Whether blocks of a range are on their way to the medium.
     pub(super) fn is_writing(&self, first: u64, end: u64) -> bool {
         self.run.is_some_and(|run| run.write && run.first < end && first < run.end)
+    }
+
+    /// Blocks came into the buffer. A run that is writing older data of some of them leaves these in the buffer. Only
+    /// blocks that began to cross before the run can be among them.
+    pub(super) fn rewrite(&mut self, blocks: Rewritten) {
+        if let Some(run) = self.run.filter(|_| self.is_writing(blocks.first, blocks.end)) {
+            let (first, end) = (blocks.first.max(run.first), blocks.end.min(run.end));
+            self.rewritten = Some(Rewritten { first, end, ..blocks });
+        }
     }
 }
 
@@ -464,7 +487,8 @@ impl Disk {
         if run.write {
             self.statistics.blocks_written += blocks;
             self.dirty.remove(run.first, run.end);
-            self.committed();
+            let rewritten = self.arm.rewritten.take();
+            self.committed(rewritten);
         } else if let Some(index) = self.arm.filling {
             self.statistics.blocks_read += blocks;
             self.fill(index, run.end);

@@ -122,6 +122,46 @@ fn depth_costs_no_sequential_throughput() {
     }
 }
 
+/// The second write of the same blocks crosses the interface for 0.64 ms, before, while or after the pass for the first
+/// one begins. If that pass began first, it wrote the older data.
+#[test]
+fn data_that_arrive_during_the_pass_over_older_ones_are_written_again() {
+    let with_read_and_write = || {
+        let mut device = device("write-cache = true", 0);
+        // The last blocks, behind which there is nothing to read on.
+        device.submit(Request::new(0, Op::Read, 51_136, 64));
+        device.submit(Request::new(1, Op::Write, 0, 64));
+        device
+    };
+    let finish = |device: &mut dyn DeviceModel| {
+        let mut completed = Vec::new();
+        while device.outstanding() > 0 {
+            device.step(device.next_event().unwrap(), &mut completed);
+        }
+        completed
+    };
+    // The pass begins at the end of the read's run, whose last block crosses for 10 us.
+    let read_first = finish(with_read_and_write().as_mut()).pop().unwrap();
+    assert_eq!(read_first.id, RequestId(0));
+    let pass = read_first.at - Nanos::from_micros(10);
+    for fua in [false, true] {
+        let mut counts = [0; 2];
+        for delay in (10..300).map(|step| Nanos::from_micros(100 * step)) {
+            let mut device = with_read_and_write();
+            crate::model::advance(device.as_mut(), delay, &mut Vec::new());
+            device.submit(Request { fua, ..Request::new(2, Op::Write, 0, 64) });
+            finish(device.as_mut());
+            device.submit(Request::new(3, Op::Flush, 0, 0));
+            finish(device.as_mut());
+            let is_one_pass = delay + Nanos::from_micros(640) <= pass;
+            counts[usize::from(is_one_pass)] += 1;
+            let expected = if is_one_pass { 64 } else { 128 };
+            assert_eq!(counter(device.as_ref(), "blocks-written"), expected, "{fua}, {delay}, {pass}");
+        }
+        assert!(counts[0] > 20 && counts[1] > 20, "{counts:?}");
+    }
+}
+
 #[test]
 fn a_read_takes_overhead_seek_rotation_and_transfer() {
     let mut device = device("read-overhead = \"0.3 ms\"", 0);
