@@ -12,9 +12,49 @@ the value in a built-in profile. What a key does is said in the documentation of
 (`cargo doc --no-deps --document-private-items --package chronodisk-device --open`), and beside the key in
 `chronodisk devices show NAME`. A value may also be written as `{ value = .., source = \"..\" }`.
 
-This page is generated; a test compares it with the readers. A key that is read only beside another one stands here if
-a built-in profile has the other one.
+This page is generated; a test compares it with the readers.
 ";
+
+/// Profiles by their kinds, with the tables and choices that no built-in profile has and that bring keys of their own.
+const RARE: &[(&str, &str)] = &[("disk", RARE_DISK)];
+
+const RARE_DISK: &str = r#"
+name = "rare"
+kind = "disk"
+description = "a drive with rare keys"
+source = "none"
+validation = "unvalidated"
+
+[geometry]
+surfaces = 1
+cylinders = 10
+
+[[geometry.zones]]
+first-cylinder = 0
+last-cylinder = 9
+blocks-per-track = 10
+track-skew = "0 sectors"
+cylinder-skew = "0 sectors"
+
+[mechanics]
+access = "constant"
+access-time = "5 ms"
+rotation = "6000 rpm"
+head-switch = "1 ms"
+
+[mechanics.seek]
+curve = "constant"
+time = "1 ms"
+
+[controller]
+segment-size = "64 sectors"
+scheduler = "aged-sptf"
+weight = 0.5
+
+[nonvolatile]
+blocks = "8 sectors"
+access = "1 us"
+"#;
 /// Longer examples are left out.
 const EXAMPLE_MAX_CHARS: usize = 40;
 
@@ -40,7 +80,11 @@ pub fn page() -> String {
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
     for builtin in Profile::builtin() {
         let profile = Profile::find(&builtin.name).unwrap();
-        kinds.entry(builtin.kind.clone()).or_default().add(&profile);
+        kinds.entry(builtin.kind.clone()).or_default().add(&profile, true);
+    }
+    for (kind, text) in RARE {
+        let profile = Profile::parse(text, kind).unwrap_or_else(|error| panic!("{error}"));
+        kinds.get_mut(*kind).expect("a built-in profile of the kind").add(&profile, false);
     }
     let common: Vec<(String, &'static str)> = kinds.values().next().map_or(Vec::new(), |first| {
         let all_have = |key: &&Key| kinds.values().all(|kind| kind.find(&key.table, key.name).is_some());
@@ -58,7 +102,7 @@ pub fn page() -> String {
 }
 
 impl Kind {
-    fn add(&mut self, profile: &Profile) {
+    fn add(&mut self, profile: &Profile, gives_examples: bool) {
         let keys = profile.keys();
         let mut tables: Vec<&str> = Vec::new();
         for ProfileKey { table, name, expected, is_required, value } in &keys {
@@ -84,7 +128,8 @@ impl Kind {
             let is_table = expected.as_ref().is_some_and(|expected| expected.contains("table"));
             let short =
                 |value: &&String| !is_table && value.chars().count() <= EXAMPLE_MAX_CHARS && !value.contains('\n');
-            if let (None, Some(value)) = (&key.example, value.as_ref().filter(short)) {
+            let value = value.as_ref().filter(|value| gives_examples && short(value));
+            if let (None, Some(value)) = (&key.example, value) {
                 key.example = Some((value.clone(), profile.name().to_owned()));
             }
         }
