@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::models::ssd::ftl::FtlParameters;
-use crate::{AgeingOptions, DeviceInfo};
+use crate::{AgeingOptions, DeviceInfo, contract};
 use chronodisk_sim::{Nanos, Op, Request, Status};
 
 const GOOD: &str = "\
@@ -179,6 +179,16 @@ fn every_built_in_device_has_a_row() {
         let row = profile.reaching(twice).unwrap();
         let options = BuildOptions { capacity_bytes: Some(twice), seed: 1, ..BuildOptions::default() };
         assert_eq!(row.build(&options).unwrap().info().capacity_sectors * SECTOR_BYTES, twice, "{}", known.name);
+    }
+}
+
+#[test]
+fn every_built_in_device_tells_its_volatile_sectors() {
+    for known in Profile::builtin() {
+        let profile = Profile::find(&known.name).unwrap();
+        contract::check_durability(&known.name, contract::cases(1), &|seed| {
+            profile.build(&BuildOptions { seed, ..BuildOptions::default() }).unwrap()
+        });
     }
 }
 
