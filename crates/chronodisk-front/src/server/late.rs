@@ -35,6 +35,9 @@ impl<P: Protocol> State<P> {
 
     /// Moves the bytes of completed requests.
     pub fn move_late(&mut self, shared: &Shared, departures: &[Departure]) {
+        if self.late.is_empty() {
+            return;
+        }
         for departure in departures {
             let (slot, status) = (departure.id.slot, departure.status);
             let Some(mut late) = self.late.remove(&slot) else { continue };

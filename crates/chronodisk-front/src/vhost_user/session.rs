@@ -718,7 +718,7 @@ struct InFlight {
     fills_bytes: u32,
     failed: bool,
     /// Its bytes, if they move at the completion.
-    late: Option<Late>,
+    late: Option<Box<Late>>,
     /// Guest memory for the sector of an append.
     written_at: Vec<Segment>,
     /// The first request of a reset of all zones that it is a part of.

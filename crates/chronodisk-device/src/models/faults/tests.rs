@@ -148,7 +148,7 @@ impl Statuses for Vec<(u64, Status)> {
 fn a_rate_is_a_probability() {
     let device = &mut *device("constant-1ms", &["kind=transient,rate=0.1"]);
     let failed = (0..10_000).filter(|_| serve(device, read(0)).1 == MediaError).count();
-    // Six standard deviations, of which each is 30.
+    // Six standard deviations of 30.
     assert!(failed.abs_diff(1_000) < 180, "{failed}");
     assert_eq!(counter(device, "fault-0-transient-errors"), failed as u64);
 }

@@ -30,7 +30,7 @@ impl Device {
         request: &BlkRequest,
         op: Op,
         memory: &GuestMemory,
-    ) -> Result<Option<Late>, String> {
+    ) -> Result<Option<Box<Late>>, String> {
         let Some(changes) = &mut self.late else { return Ok(None) };
         let mut bytes = Vec::new();
         if op == Op::Write {
@@ -38,7 +38,7 @@ impl Device {
             gather(&mut bytes, &request.segments, memory).map_err(|error| error.to_string())?;
         }
         let order = matches!(op, Op::Write | Op::Discard | Op::WriteZeroes).then(|| changes.arrived(range_of(request)));
-        Ok(Some(Late { request: request.clone(), order, bytes }))
+        Ok(Some(Box::new(Late { request: request.clone(), order, bytes })))
     }
 
     /// Moves the bytes of a request that ended with this status. Without `memory` a read has no place for its data.
