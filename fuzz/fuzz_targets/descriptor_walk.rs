@@ -39,6 +39,8 @@ fn walk(input: &[u8], zones: Option<ZoneLayout>) {
         volatile_cache: true,
         seg_max: SEG_MAX_DEFAULT,
         zones,
+        // Half of the inputs are for a device whose requests can fail.
+        torn_write_sectors: bytes.first().filter(|&first| zones.is_none() && first % 2 == 1).map(|_| 1),
     };
     let mut bench = TestBench::new(config, Box::new(RamStore::new(CAPACITY_SECTORS * 512, 20_000)));
     bench.set_up();

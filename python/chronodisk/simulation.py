@@ -4,7 +4,7 @@ import html
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from chronodisk import _core
@@ -117,6 +117,7 @@ def simulate(
     capacity: Size | None = None,
     device_speed: float | None = None,
     limit: str | None = None,
+    fault: str | Sequence[str] = (),
     state: str | os.PathLike[str] | None = None,
     host_queue: str | None = None,
     keep_requests: bool = True,
@@ -154,6 +155,8 @@ def simulate(
         capacity: capacity of the device in bytes.
         device_speed: speed of the device relative to its model.
         limit: limits and delays around the device, such as ``iops=3000,delay=2ms`` (docs/slow-disk.md).
+        fault: a fault of the device, or several, such as ``kind=recovered,every=9,retry-time=1s``
+            (docs/failing-drives.md).
         state: file with the state that the device begins in, made by ``chronodisk age``.
         host_queue: adds the request queue of a host's kernel with this elevator.
         keep_requests: keeps the log, which takes about 120 bytes for each request.
@@ -176,6 +179,7 @@ def simulate(
         "capacity_bytes": None if capacity is None else size_bytes("capacity", capacity),
         "speed": device_speed,
         "limit": limit,
+        "fault": [fault] if isinstance(fault, str) else list(fault),
         "state": None if state is None else os.fspath(state),
         "host_queue": host_queue,
     }

@@ -108,6 +108,13 @@ def test_a_profile_with_other_values() -> None:
     assert limited.figures["options"]["limit"] == "iops=1000"
     with pytest.raises(UsageError, match="unknown limit"):
         simulate("null", "random-read", limit="iop=1000")
+    faults = ["kind=transient,every=10", "kind=slow,factor=3"]
+    with pytest.warns(UserWarning, match="10 of 100 requests failed"):
+        failing = simulate("null", "random-read", requests=100, fault=faults)
+    assert failing.figures["summary"]["failed_by_status"] == {"media-error": 10}
+    assert failing.figures["options"]["fault"] == "kind=transient,every=10 kind=slow,factor=3"
+    with pytest.raises(UsageError, match="unknown key"):
+        simulate("null", "random-read", fault="king=slow")
     with pytest.raises(UsageError, match="no table nothing"):
         disk.with_(nothing__at_all="1 ms")
     with pytest.raises(UsageError, match="unknown"):
@@ -124,6 +131,8 @@ def test_a_class_of_python_is_a_device() -> None:
     assert faster.latency_us["mean"] == pytest.approx(62.5)
     with pytest.raises(UsageError, match="its own timing"):
         simulate(Fixed, "random-read", limit="iops=1000")
+    with pytest.raises(UsageError, match="by itself"):
+        simulate(Fixed, "random-read", fault="kind=slow,factor=2")
 
 
 def test_a_model_in_python_can_fail() -> None:

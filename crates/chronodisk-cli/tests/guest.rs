@@ -18,6 +18,7 @@ mod in_guest {
     mod elsewhere;
     mod endings;
     mod exact;
+    mod faults;
     mod file_systems;
     mod guides;
     mod helpers;

@@ -165,6 +165,7 @@ fn device(case: &Case) -> Box<dyn DeviceModel> {
         discard_unit_sectors: None,
         rotational: true,
         zones: None,
+        torn_write_sectors: None,
     };
     Box::new(Disk::new(info, drive, 0))
 }

@@ -32,6 +32,9 @@ pub struct DeviceInfo {
     /// Layout of its zones, if it must be written in zones. Only then may it receive [zone
     /// operations](chronodisk_sim::Op::is_for_zones).
     pub zones: Option<ZoneLayout>,
+    /// Sectors at the beginning of a write that are on the medium although the write ended as a media error. `Some`
+    /// means that requests can fail: a front end then moves bytes at the completion, not at the arrival.
+    pub torn_write_sectors: Option<u32>,
 }
 
 /// Zones of equal size, each written from its beginning on and reset as a whole, after the conventional ones.

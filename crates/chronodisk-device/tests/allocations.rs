@@ -83,6 +83,7 @@ fn disk(scheduler: Scheduler) -> Box<dyn DeviceModel> {
         discard_unit_sectors: None,
         rotational: true,
         zones: None,
+        torn_write_sectors: None,
     };
     Box::new(Disk::new(info, drive, 0))
 }

@@ -42,6 +42,7 @@
 //!     volatile_cache: false,
 //!     seg_max: SEG_MAX_DEFAULT,
 //!     zones: None,
+//!     torn_write_sectors: None,
 //! };
 //! let listener = std::os::unix::net::UnixListener::bind("disk.sock")?;
 //! let store = Box::new(RamStore::new(1 << 30, 64 << 20));
@@ -62,6 +63,7 @@
 
 mod buffer_pool;
 pub mod fuse;
+mod late;
 mod memory;
 pub mod nbd;
 pub mod server;

@@ -47,6 +47,7 @@ fn serve(folder: &tempfile::TempDir) -> (Server, PathBuf) {
         volatile_cache: false,
         seg_max: SEG_MAX_DEFAULT,
         zones: None,
+        torn_write_sectors: None,
     };
     server.listen_vhost_user(&Address::Unix(path.clone()), config).unwrap();
     (server, path)

@@ -33,6 +33,7 @@ fn drive(folder: &Path, name: &str) -> Disk {
         discard_unit_sectors: None,
         rotational: true,
         zones: None,
+        torn_write_sectors: None,
     };
     Disk::new(info, drive, 0)
 }

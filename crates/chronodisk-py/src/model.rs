@@ -63,6 +63,7 @@ impl PythonModel {
             discard_unit_sectors: device.getattr("discard_unit_sectors")?.extract()?,
             rotational: device.getattr("rotational")?.extract()?,
             zones: None,
+            torn_write_sectors: None,
         };
         let is_block = |bytes: u32| bytes >= 512 && bytes.is_power_of_two();
         if info.capacity_sectors == 0 || !is_block(info.logical_block_bytes) || !is_block(info.physical_block_bytes) {

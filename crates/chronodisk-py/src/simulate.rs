@@ -47,6 +47,7 @@ pub(crate) struct DeviceArguments {
     capacity_bytes: Option<u64>,
     speed: Option<f64>,
     limit: Option<String>,
+    fault: Vec<String>,
     state: Option<PathBuf>,
     host_queue: Option<String>,
 }
@@ -118,6 +119,9 @@ pub(crate) fn simulate(
     }
     if let Some(limit) = &device_arguments.limit {
         options.insert("limit".to_owned(), limit.as_str().into());
+    }
+    if !device_arguments.fault.is_empty() {
+        options.insert("fault".to_owned(), device_arguments.fault.join(" ").into());
     }
     if let Some(state) = &device_arguments.state {
         options.insert("state".to_owned(), state.display().to_string().into());
@@ -207,6 +211,10 @@ fn port(py: Python<'_>, device: &Bound<'_, PyAny>, arguments: &DeviceArguments, 
         if arguments.limit.is_some() {
             return Err(errors::usage(py, "limit is for profiles; a model in Python has its own timing".to_owned()));
         }
+        if !arguments.fault.is_empty() {
+            let problem = "fault is for profiles; a model in Python fails requests by itself";
+            return Err(errors::usage(py, problem.to_owned()));
+        }
         let model: Box<dyn chronodisk_device::DeviceModel> = Box::new(PythonModel::new(device, fault)?);
         return Ok(speed.apply(model).into());
     };
@@ -220,6 +228,9 @@ fn port(py: Python<'_>, device: &Bound<'_, PyAny>, arguments: &DeviceArguments, 
     }
     if let Some(elevator) = &arguments.host_queue {
         profile = profile.behind_host_queue(elevator).map_err(refused)?;
+    }
+    for fault in &arguments.fault {
+        profile = profile.with_fault(fault).map_err(refused)?;
     }
     if let Some(limit) = &arguments.limit {
         profile = profile.within_limits(limit).map_err(refused)?;

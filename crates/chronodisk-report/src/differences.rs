@@ -58,6 +58,8 @@ pub(crate) fn differences(run: &RunResult, baseline: &RunResult) -> Vec<String> 
     found.valued("capacity", run.device.capacity_bytes, baseline.device.capacity_bytes);
     found.optional("device speed", run.device.speed, baseline.device.speed);
     found.optional("limits", run.device.limits.as_deref(), baseline.device.limits.as_deref());
+    let [one, two] = [run, baseline].map(|run| Some(run.device.faults.join(" ")).filter(|faults| !faults.is_empty()));
+    found.optional("faults", one.as_deref(), two.as_deref());
     found.options(run, baseline);
     if let (Some(one), Some(two)) = (&run.surroundings, &baseline.surroundings) {
         found.surroundings(one, two, run.guest.kernel == baseline.guest.kernel);

@@ -72,7 +72,7 @@ pub use schema::{
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
-pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
+pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, failed_by_status, service_times};
 pub use surroundings::Surroundings;
 pub use sweep_fit::{
     FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,

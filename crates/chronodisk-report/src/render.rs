@@ -30,8 +30,9 @@ pub fn render_run_summary(run: &RunResult) -> String {
     let device = &run.device;
     let speed = device.speed.map_or(String::new(), |speed| format!(", {speed} times as fast as its profile"));
     let limits = device.limits.as_ref().map_or(String::new(), |limits| format!(", limits {limits}"));
+    let faults: String = device.faults.iter().map(|fault| format!(", fault {fault}")).collect();
     let capacity = size(device.capacity_bytes);
-    facts.row(["device", &format!("{}, {capacity}, seed {}{speed}{limits}", device.profile, device.seed)]);
+    facts.row(["device", &format!("{}, {capacity}, seed {}{speed}{limits}{faults}", device.profile, device.seed)]);
     let served = run.reps.iter().find_map(|rep| rep.server.as_ref());
     match served {
         Some(server) => facts.row(["served at", &server.addresses.join(", ")]),
@@ -352,7 +353,10 @@ fn push_requests(facts: &mut Table, summary: &Summary) {
         facts.row(["unfinished", &format!("{} when the run ended", summary.unfinished)]);
     }
     if summary.failed > 0 {
-        facts.row(["failed", &summary.failed.to_string()]);
+        let by_status = summary.failed_by_status.iter().map(|(status, count)| format!("{count} {status}"));
+        let by_status: Vec<String> = by_status.collect();
+        let kinds = if by_status.is_empty() { String::new() } else { format!(": {}", by_status.join(", ")) };
+        facts.row(["failed", &format!("{}{kinds}", summary.failed)]);
     }
 }
 

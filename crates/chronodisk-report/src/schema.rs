@@ -183,6 +183,9 @@ pub struct DeviceUsed {
     /// Limits from the command line, which are in the profile's text too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
+    /// Faults from the command line, which are in the profile's text too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
     /// The program that served as the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,

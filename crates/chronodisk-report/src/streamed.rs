@@ -79,6 +79,7 @@ fn record(classes: &mut Histogram<u64>, value: Nanos) {
 pub struct StreamedSummary {
     requests: u64,
     failed: u64,
+    failed_by_status: [u64; Status::ALL.len()],
     late: u64,
     data_bytes: u64,
     by_op: [StreamedOp; Op::ALL.len()],
@@ -136,6 +137,7 @@ impl StreamedSummary {
         }
         let is_served = record.status == Status::Ok;
         self.failed += u64::from(!is_served);
+        self.failed_by_status[record.status as usize] += u64::from(!is_served);
         self.late += u64::from(is_late(record));
         if is_served && record.op.moves_data() {
             self.data_bytes += bytes(record);
@@ -176,11 +178,14 @@ impl StreamedSummary {
             let service_time_us = of_op.service_time.finish();
             (op.name().to_owned(), OpSummary { requests: of_op.requests, bytes: of_op.bytes, service_time_us })
         });
+        let failed = Status::ALL.into_iter().zip(self.failed_by_status).filter(|&(_, count)| count > 0);
+        let failed_by_status = failed.map(|(status, count)| (status.name().to_owned(), count));
         Summary {
             window_ns: window,
             requests: self.requests,
             unfinished: self.unfinished.count,
             failed: self.failed,
+            failed_by_status: failed_by_status.collect(),
             by_op: by_op.collect(),
             service_time_us: self.service_time.finish(),
             lateness_us: self.lateness.finish(),

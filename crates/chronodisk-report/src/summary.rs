@@ -20,6 +20,9 @@ pub struct Summary {
     pub unfinished: u64,
     /// Requests among them that ended in an error.
     pub failed: u64,
+    /// Failed requests by the name of their status: media-error, aborted, ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_by_status: BTreeMap<String, u64>,
     /// Requests by name of the operation: reads, writes, flushes, discards, ...
     pub by_op: BTreeMap<String, OpSummary>,
     /// Model completion minus arrival.
@@ -120,6 +123,7 @@ impl Summary {
             requests: arrived.len() as u64,
             unfinished: (arrived.len() - completed.len()) as u64,
             failed: (completed.len() - served.len()) as u64,
+            failed_by_status: failed_by_status(completed.iter().copied()),
             by_op: by_op(&arrived),
             service_time_us: Distribution::of(completed.iter().map(|record| record.service_time())),
             lateness_us: Distribution::of(completed.iter().map(|record| record.lateness())),
@@ -161,6 +165,16 @@ pub(crate) fn is_late(record: &RequestRecord) -> bool {
     let lateness = record.lateness();
     lateness > LATENESS_UNNOTICED
         && u128::from(lateness.as_nanos()) * 100 > u128::from(record.service_time().as_nanos())
+}
+
+/// Completed requests that ended in an error, by the name of their status.
+#[must_use]
+pub fn failed_by_status<'a>(records: impl IntoIterator<Item = &'a RequestRecord>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for record in records.into_iter().filter(|record| record.is_completed() && record.status != Status::Ok) {
+        *counts.entry(record.status.name().to_owned()).or_default() += 1;
+    }
+    counts
 }
 
 fn by_op(arrived: &[&RequestRecord]) -> BTreeMap<String, OpSummary> {

@@ -28,6 +28,7 @@ pub struct Device {
     speed: Speed,
     /// Limits from the command line; a profile's own limits are in its text.
     limits: Option<String>,
+    faults: Vec<String>,
     /// The zones that it begins with; none if all are empty.
     zones: Vec<ZoneReport>,
 }
@@ -101,7 +102,7 @@ pub fn load_anywhere(
             let info = elsewhere.program(command, reset)?.info().clone();
             let source = Source::Program(command.to_owned());
             let (speed, zones) = (Speed::AS_IT_IS, Vec::new());
-            Ok(Device { source, build, info, state: None, speed, limits: None, zones })
+            Ok(Device { source, build, info, state: None, speed, limits: None, faults: Vec::new(), zones })
         }
         (Some((name, None)), _) => load(name, capacity_bytes, seed),
         (None, Some(address)) => {
@@ -154,7 +155,7 @@ pub fn of_run(used: &DeviceUsed, directory: &RunDirectory) -> Result<Device, Fai
     let device = Device::new(profile, build)?
         .begin_in(used.state_file.as_deref().map(Path::new))?
         .with_speed(speed.transpose()?);
-    let device = Device { limits: used.limits.clone(), ..device };
+    let device = Device { limits: used.limits.clone(), faults: used.faults.clone(), ..device };
     let now = device.used().initial_state_hash;
     if now != used.initial_state_hash {
         return Err(Failure::usage(format!(
@@ -170,7 +171,8 @@ impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
         let (source, speed) = (Source::Profile(profile), Speed::AS_IT_IS);
-        Ok(Device { source, build, info, state: None, speed, limits: None, zones: Vec::new() })
+        let (limits, faults, zones) = (None, Vec::new(), Vec::new());
+        Ok(Device { source, build, info, state: None, speed, limits, faults, zones })
     }
 
     /// Rejects zoned devices: NBD and FUSE have no commands for zones.
@@ -213,7 +215,20 @@ impl Device {
             return Err(Failure::usage("--limit can't be used with an exec: model, which has its own timing"));
         };
         let device = Device::new(profile.within_limits(limits).map_err(failure)?, self.build)?;
-        Ok(Device { limits: Some(limits.to_owned()), ..device })
+        Ok(Device { limits: Some(limits.to_owned()), faults: self.faults, ..device })
+    }
+
+    /// The device with faults, each given as in `kind=recovered,every=9,retry-time=1s`.
+    pub fn with_faults(self, faults: &[String]) -> Result<Self, Failure> {
+        if faults.is_empty() {
+            return Ok(self);
+        }
+        let Source::Profile(profile) = &self.source else {
+            return Err(Failure::usage("--fault can't be used with an exec: model, which fails requests by itself"));
+        };
+        let with_fault = |profile: Profile, fault: &String| profile.with_fault(fault);
+        let profile = faults.iter().try_fold(profile.clone(), with_fault).map_err(failure)?;
+        Ok(Device { faults: faults.to_vec(), ..Device::new(profile, self.build)? })
     }
 
     /// The device some times as fast as its model, if that is in this process.
@@ -366,6 +381,7 @@ impl Device {
             ),
             speed: (self.speed != Speed::AS_IT_IS).then(|| self.speed.factor()),
             limits: self.limits.clone(),
+            faults: self.faults.clone(),
             state_file: self.state_file().map(|file| file.display().to_string()),
             profile_toml: if program.is_some() { String::new() } else { text.to_owned() },
             capacity_bytes,

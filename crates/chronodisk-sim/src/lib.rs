@@ -7,6 +7,7 @@
 mod event_queue;
 mod memory;
 mod random;
+mod ranges;
 mod record;
 mod request;
 mod text;
@@ -15,6 +16,7 @@ mod time;
 pub use event_queue::EventQueue;
 pub use memory::{ContentsBudget, ContentsLimit, MeteredRead, OverLimit};
 pub use random::RandomStream;
+pub use ranges::RangeSet;
 pub use record::RequestRecord;
 pub use request::{Completion, Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
 pub use text::{TextError, TextFile};

@@ -130,7 +130,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         }
         (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
-    let device = device.within_limits(arguments.on.limit.as_deref())?.begin_in(arguments.on.state.as_deref())?;
+    let device = arguments.on.surround(device)?.begin_in(arguments.on.state.as_deref())?;
     let device = device.at_speed(arguments.on.device_speed, &arguments.elsewhere)?;
     let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
@@ -241,6 +241,9 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     }
     if let Some(limit) = &arguments.on.limit {
         options.insert("limit".to_owned(), limit.as_str().into());
+    }
+    if !arguments.on.fault.is_empty() {
+        options.insert("fault".to_owned(), arguments.on.fault.join(" ").into());
     }
     if let Some(state) = &arguments.on.state {
         options.insert("state".to_owned(), state.display().to_string().into());

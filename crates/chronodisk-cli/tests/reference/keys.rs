@@ -55,6 +55,20 @@ weight = 0.5
 blocks = "8 sectors"
 access = "1 us"
 "#;
+
+/// A fault of each kind, with all its keys: no built-in profile has faults.
+const FAULTS: [&str; 9] = [
+    "kind=latent,offset=1GiB,length=64KiB,retry-time=1s,from=10s",
+    "kind=transient,rate=0.001,operation=read",
+    "kind=recovered,every=9,retry-time=1s",
+    "kind=slow,factor=10,for=1min",
+    "kind=hang,at=5s,for=30s",
+    "kind=death,after-requests=1000",
+    "kind=wear-out,after-written=1TiB",
+    "kind=lying-flush",
+    "kind=torn-write,every=100,sectors=8",
+];
+
 /// Longer examples are left out.
 const EXAMPLE_MAX_CHARS: usize = 40;
 
@@ -95,6 +109,9 @@ pub fn page() -> String {
     let mut page = HEAD.to_owned();
     let any = kinds.values().next().expect("there are built-in profiles");
     section("Every profile", any, &mut page, |key| is_common(key));
+    let (mut faults, null) = (Kind::default(), Profile::find("null").unwrap());
+    FAULTS.iter().for_each(|fault| faults.add(&null.with_fault(fault).unwrap(), true));
+    section("Faults of every profile", &faults, &mut page, |key| key.table == "faults");
     for (name, kind) in &kinds {
         section(&format!("`kind = \"{name}\"`"), kind, &mut page, |key| !is_common(key));
     }

@@ -74,11 +74,11 @@ impl Profile {
         Ok(state.clone().into_drive(drive, info, options.seed))
     }
 
-    /// Stands for profile and capacity in a saved state: a hash over both. Limits around the drive do not count.
+    /// Stands for profile and capacity in a saved state: a hash over both. Limits and faults do not count.
     fn device_of(&self, info: &DeviceInfo) -> u64 {
         let capacity_bytes = info.capacity_sectors * SECTOR_BYTES;
-        match self.has_limits() {
-            true => XxHash64::oneshot(capacity_bytes, super::without_limits(self.text()).as_bytes()),
+        match self.has_limits() || self.has_faults() {
+            true => XxHash64::oneshot(capacity_bytes, super::without_surroundings(self.text()).as_bytes()),
             false => XxHash64::oneshot(capacity_bytes, self.text().as_bytes()),
         }
     }

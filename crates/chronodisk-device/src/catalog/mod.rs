@@ -15,7 +15,7 @@
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
-//! Any profile may have a table `[limits]` (the module `limits` of the models).
+//! Any profile may have a table `[limits]` and tables `[[faults]]` (the modules `limits` and `faults` of the models).
 //!
 //! A number with a dimension is a text with its unit; a bare number is refused, and so is an unknown key. A value may
 //! carry its source: `time = { value = "3 ms", source = "data sheet, page 7" }`. Every error gives file, line and
@@ -44,7 +44,7 @@ pub use published::{HeldOut, Published, PublishedRate};
 use crate::fields::{Document, Fields, KeyLog, ProfileError, ProfileKey, toml_string};
 use crate::models::blueprint::{Blueprint, BuildOptions, Design};
 use crate::models::disk::Drive;
-use crate::models::{array, host_queue, limits};
+use crate::models::{array, faults, host_queue, limits};
 use crate::quantity::Bytes;
 use crate::{DeviceModel, footprint};
 use kinds::Reader;
@@ -107,6 +107,7 @@ struct Parsed {
     held_out: Vec<HeldOut>,
     longest_stall: Option<Nanos>,
     has_limits: bool,
+    has_faults: bool,
 }
 
 impl Profile {
@@ -292,10 +293,38 @@ impl Profile {
         if self.has_limits() {
             return Err(self.refusal("the profile has a table [limits] already".to_owned()));
         }
+        self.with_table(&table, limits)
+    }
+
+    /// Whether the profile gives the device faults.
+    #[must_use]
+    pub fn has_faults(&self) -> bool {
+        self.0.has_faults
+    }
+
+    /// The part of a failed write that is on the medium, in sectors; `None` if no request fails. See
+    /// [`DeviceInfo::torn_write_sectors`](crate::DeviceInfo::torn_write_sectors).
+    #[must_use]
+    pub fn torn_write_sectors(&self) -> Option<u32> {
+        self.0.design.info().torn_write_sectors
+    }
+
+    /// This device with a further fault, given as in `kind=recovered,every=9,retry-time=1s` (the module `faults` of the
+    /// models): its text with a further table `[[faults]]`.
+    ///
+    /// # Errors
+    /// A fault that is wrong, or one too many.
+    pub fn with_fault(&self, fault: &str) -> Result<Profile, ProfileError> {
+        let table = faults::option::to_toml(fault).map_err(|problem| ProfileError::whole(fault, problem))?;
+        self.with_table(&table, fault)
+    }
+
+    /// This profile with a further table, which an option gave.
+    fn with_table(&self, table: &str, option: &str) -> Result<Profile, ProfileError> {
         let text = self.text();
         let separator = if text.ends_with('\n') { "" } else { "\n" };
         // The user does not know the lines of the joined text.
-        Profile::parse(&format!("{text}{separator}{table}"), limits).map_err(|error| ProfileError {
+        Profile::parse(&format!("{text}{separator}{table}"), option).map_err(|error| ProfileError {
             line: None,
             column: None,
             ..error
@@ -375,6 +404,7 @@ impl Profile {
             held_out: Vec::new(),
             longest_stall: None,
             has_limits: false,
+            has_faults: false,
         })))
     }
 
@@ -474,6 +504,8 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
             (blueprint, members.finish(fields)?)
         }
     };
+    let has_faults = fields.has(faults::TABLE);
+    let blueprint = faults::within(fields, blueprint)?;
     let has_limits = fields.has(limits::TABLE);
     let blueprint = limits::within(fields, blueprint)?;
     let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default()) {
@@ -505,17 +537,18 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin
         held_out,
         longest_stall,
         has_limits,
+        has_faults,
     })
 }
 
-/// A profile's text without its table `[limits]`, which has no part in the state of a device.
-fn without_limits(text: &str) -> String {
-    let (mut kept, mut is_limits) = (String::with_capacity(text.len()), false);
+/// A profile's text without its limits and faults, which have no part in the state of a device.
+fn without_surroundings(text: &str) -> String {
+    let (mut kept, mut is_outside) = (String::with_capacity(text.len()), false);
     for line in text.split_inclusive('\n') {
         if line.starts_with('[') {
-            is_limits = line.starts_with("[limits]") || line.starts_with("[limits.");
+            is_outside = ["[limits]", "[limits.", "[[faults]]"].iter().any(|table| line.starts_with(table));
         }
-        if !is_limits {
+        if !is_outside {
             kept.push_str(line);
         }
     }

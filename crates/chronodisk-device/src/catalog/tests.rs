@@ -43,6 +43,7 @@ fn a_good_profile_says_what_it_is() {
         discard_unit_sectors: Some(1),
         rotational: false,
         zones: None,
+        torn_write_sectors: None,
     };
     assert_eq!(device.info(), &expected);
 }

@@ -103,6 +103,7 @@ fn composite(tells_time: bool) -> Composite<InTurn> {
         discard_unit_sectors: None,
         rotational: false,
         zones: None,
+        torn_write_sectors: None,
     };
     let busy = Busy { info: Arc::new(info.clone()), now: Nanos::ZERO, due: Vec::new(), tells_time };
     let models = (0..3).map(|_| Box::new(busy.clone()) as Box<dyn DeviceModel>).collect();

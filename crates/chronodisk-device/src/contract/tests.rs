@@ -74,6 +74,7 @@ impl Line {
             discard_unit_sectors: None,
             rotational: false,
             zones: None,
+            torn_write_sectors: None,
         };
         Line {
             fault,

@@ -191,6 +191,7 @@ pub(crate) struct Blueprint {
     physical_block_bytes: u64,
     host_queue: bool,
     zones: Option<ZoneLayout>,
+    torn_write_sectors: Option<u32>,
     drive: Option<Arc<Drive>>,
     age_bound: Option<Nanos>,
     flash: Option<Arc<dyn FlashDrive>>,
@@ -221,6 +222,7 @@ impl Blueprint {
             physical_block_bytes: SECTOR_BYTES,
             host_queue: false,
             zones: None,
+            torn_write_sectors: None,
             drive: None,
             age_bound: None,
             flash: None,
@@ -248,7 +250,18 @@ impl Blueprint {
             discard_unit_sectors: self.discard.then_some((logical / SECTOR_BYTES) as u32),
             rotational: self.rotational,
             zones: self.zones,
+            torn_write_sectors: self.torn_write_sectors,
         }
+    }
+
+    /// Whether the device is written in zones.
+    pub(crate) fn is_zoned(&self) -> bool {
+        self.zones.is_some()
+    }
+
+    /// Sets whether requests can fail, and the part of a failed write that is on the medium, in sectors.
+    pub(crate) fn failing(self, torn_write_sectors: Option<u32>) -> Self {
+        Blueprint { torn_write_sectors, ..self }
     }
 
     /// The capacity if the profile states none.
@@ -317,6 +330,8 @@ impl Blueprint {
             logical_block_bytes: largest(|info| info.logical_block_bytes),
             physical_block_bytes: largest(|info| info.physical_block_bytes),
             rotational: members.iter().any(|member| member.info.rotational),
+            // A failed member may fail the whole.
+            torn_write_sectors: members.iter().filter_map(|member| member.info.torn_write_sectors).max(),
             host_queue: self.host_queue || members.iter().any(|member| member.blueprint.host_queue),
             age_bound: self.age_bound.max(members.iter().filter_map(|member| member.blueprint.age_bound).max()),
             ..self
@@ -367,8 +382,13 @@ impl Blueprint {
         let flash = self.flash.map(|drive| -> Arc<dyn FlashDrive> {
             Arc::new(WithinFlash { drive, own_bytes, wrap: Arc::clone(&wrap) })
         });
+        let on_host_bus = self.on_host_bus.map(|make| -> Box<Make> {
+            let wrap = Arc::clone(&wrap);
+            Box::new(move |info, seed| wrap(make(info, seed), seed))
+        });
         Blueprint {
             make: Box::new(move |info, seed| wrap(make(info, seed), seed)),
+            on_host_bus,
             memory: Box::new(move |info| memory(info).saturating_add(own_bytes)),
             drive: None,
             age_bound: None,

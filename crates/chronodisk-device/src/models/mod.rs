@@ -6,6 +6,7 @@ pub(crate) mod bus;
 pub(crate) mod constant;
 pub mod disk;
 pub(crate) mod eager_writing;
+pub(crate) mod faults;
 pub(crate) mod host_queue;
 pub(crate) mod limits;
 pub(crate) mod memory;

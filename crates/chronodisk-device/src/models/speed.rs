@@ -1,10 +1,14 @@
-//! A device with all durations of its profile divided by a factor.
+//! A device whose time passes at another rate: all durations of its profile divided by a factor, or slower and halted
+//! for a while by [faults](super::faults).
 //!
 //! Modelled: the inner model has a time of its own, which passes `speed` times as fast as the device's. An arrival at
 //! `t` reaches it at `floor(t × speed)`, and its event at `τ` happens at `ceil(τ / speed)`, the first nanosecond at
 //! which its own time has reached `τ`. The factor is a fraction of integers, so both conversions are exact, and one is
 //! the other's inverse in the sense that `ceil(τ / speed) ≤ t` exactly if `τ ≤ floor(t × speed)`. So a completion
 //! follows its arrival, no event is seen before it happens, and a step to an instant handles everything due there.
+//!
+//! The factor may change at an instant, and the inner time may stand still from there for a while. Conversions count from
+//! that instant, the anchor, so the steps before it do not matter.
 //!
 //! The whole device is faster: transfers, waits, the drive's own work in idle times. Not modelled: a device with single
 //! faster parts, for which the profile is edited.
@@ -59,9 +63,7 @@ impl Speed {
         assert!(model.now() == Nanos::ZERO && model.outstanding() == 0, "a device gets its speed at its start");
         match self {
             Speed::AS_IT_IS => model,
-            speed => {
-                Box::new(AtSpeed { inner: model, rate: speed.rate(), anchor: Anchor::default(), now: Nanos::ZERO })
-            }
+            speed => Box::new(AtSpeed::new(model, speed.rate())),
         }
     }
 
@@ -85,10 +87,18 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 }
 
 /// Ratio of the inner to the outer time.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    inner: u64,
-    outer: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// Zero while the inner time stands still.
+    pub(crate) inner: u64,
+    pub(crate) outer: u64,
+}
+
+impl Rate {
+    /// The rate of the profile.
+    pub(crate) const AS_IT_IS: Rate = Rate { inner: 1, outer: 1 };
+    /// No time passes inside.
+    pub(crate) const HALTED: Rate = Rate { inner: 0, outer: 1 };
 }
 
 /// A pair of equal instants in both times, from which on they are converted.
@@ -99,7 +109,7 @@ struct Anchor {
 }
 
 /// The model inside a faster or slower device.
-struct AtSpeed {
+pub(crate) struct AtSpeed {
     inner: Box<dyn DeviceModel>,
     rate: Rate,
     anchor: Anchor,
@@ -107,6 +117,42 @@ struct AtSpeed {
 }
 
 impl AtSpeed {
+    /// A model at instant zero without outstanding requests.
+    pub(crate) fn new(inner: Box<dyn DeviceModel>, rate: Rate) -> Self {
+        AtSpeed { inner, rate, anchor: Anchor::default(), now: Nanos::ZERO }
+    }
+
+    /// The model inside.
+    pub(crate) fn inner(&self) -> &dyn DeviceModel {
+        self.inner.as_ref()
+    }
+
+    /// The present rate, apart from a [halt](Self::halt).
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Sets the rate from now on. Everything due now has happened.
+    pub(crate) fn set_rate(&mut self, rate: Rate) {
+        if self.now > self.anchor.outer {
+            self.anchor = Anchor { inner: self.inner.now(), outer: self.now };
+        }
+        self.rate = rate;
+    }
+
+    /// Halts the inner time for this long, after earlier halts. Everything due now has happened. Returns the instant at
+    /// which the inner time goes on.
+    pub(crate) fn halt(&mut self, duration: Nanos) -> Nanos {
+        let until = self.anchor.outer.max(self.now).saturating_add(duration);
+        self.anchor = Anchor { inner: self.inner.now(), outer: until };
+        until
+    }
+
+    /// A copy that goes on independently.
+    pub(crate) fn copy(&self) -> AtSpeed {
+        AtSpeed { inner: self.inner.fork(), ..*self }
+    }
+
     /// The inner time at an instant.
     fn inward(&self, at: Nanos) -> Nanos {
         // `Nanos::MAX` means never on both sides.
@@ -120,7 +166,11 @@ impl AtSpeed {
     /// The first instant at which the inner time has reached `at`, but not before now.
     fn outward(&self, at: Nanos) -> Nanos {
         let passed = u128::from(at.saturating_sub(self.anchor.inner).as_nanos());
-        let outside = (passed * u128::from(self.rate.outer)).div_ceil(u128::from(self.rate.inner));
+        let outside = match (passed, self.rate.inner) {
+            (0, _) => 0,
+            (_, 0) => u128::MAX,
+            (_, inner) => (passed * u128::from(self.rate.outer)).div_ceil(u128::from(inner)),
+        };
         self.anchor.outer.saturating_add(narrow(outside)).max(self.now)
     }
 
@@ -188,7 +238,7 @@ impl DeviceModel for AtSpeed {
     }
 
     fn fork(&self) -> Box<dyn DeviceModel> {
-        Box::new(AtSpeed { inner: self.inner.fork(), ..*self })
+        Box::new(self.copy())
     }
 
     fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
@@ -331,12 +381,7 @@ mod tests {
             further in 0u64..1 << 40,
         ) {
             let speed = Speed { millionths };
-            let device = AtSpeed {
-                inner: build("null", 0),
-                rate: speed.rate(),
-                anchor: Anchor::default(),
-                now: Nanos::ZERO,
-            };
+            let device = AtSpeed::new(build("null", 0), speed.rate());
             let (at, later) = (Nanos::from_nanos(at), Nanos::from_nanos(at + further));
             prop_assert!(device.inward(at) <= device.inward(later));
             prop_assert!(device.outward(at) <= device.outward(later));

@@ -620,6 +620,7 @@ fn decode_info(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
         discard_unit_sectors: (discard != 0).then_some(discard),
         rotational,
         zones: None,
+        torn_write_sectors: None,
     };
     let profile = from.text("profile", PROFILE_BYTES_MAX)?;
     from.end().map(|()| Answer::Info(Info { device, speculates, keeps_bytes, profile }))

@@ -45,6 +45,7 @@ fn answers() -> Vec<Answer> {
         discard_unit_sectors: Some(8),
         rotational: true,
         zones: None,
+        torn_write_sectors: None,
     };
     let statistics = ModelStatistics {
         submitted: 1,

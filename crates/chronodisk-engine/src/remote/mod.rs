@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use chronodisk_device::{DeviceInfo, Probe};
+use chronodisk_device::{DeviceInfo, Probe, Profile};
 use chronodisk_sim::{Completion, Nanos, Request, RequestId};
 use rustls::ClientConfig;
 
@@ -112,6 +112,9 @@ enum Next {
     NotBefore(Nanos),
 }
 
+/// Text of each profile with faults, its members' included.
+const FAULTS_TABLE: &str = "[[faults]]";
+
 impl RemoteModel {
     /// Makes a device at the other end of a link that has none yet.
     ///
@@ -119,9 +122,14 @@ impl RemoteModel {
     /// If the other side refuses, or the link fails.
     pub fn reset(mut link: Link, reset: Reset) -> Result<Self, ModelFault> {
         let answer = link.call(Command::Reset(reset))?;
-        let Answer::Info(Info { device, speculates, keeps_bytes, profile }) = answer else {
+        let Answer::Info(Info { mut device, speculates, keeps_bytes, profile }) = answer else {
             return Err(link.refused(&answer));
         };
+        // The protocol has no field for it.
+        if profile.contains(FAULTS_TABLE) {
+            let parsed = Profile::parse(&profile, &device.name).ok();
+            device.torn_write_sectors = parsed.and_then(|profile| profile.torn_write_sectors());
+        }
         Ok(RemoteModel {
             link: Arc::new(Mutex::new(link)),
             info: device,

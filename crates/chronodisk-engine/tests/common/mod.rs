@@ -39,6 +39,7 @@ impl Capricious {
                 discard_unit_sectors: None,
                 rotational: false,
                 zones: None,
+                torn_write_sectors: None,
             },
             now: Nanos::ZERO,
             channels: 1 + (seed % 3) as usize,

@@ -10,6 +10,7 @@
 //! session moves them itself and passes on requests that are [done](Incoming::Moved). *Resources of a client*: a
 //! stream's client can stop reading, negotiate endlessly and claim memory; the others can't.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
+use super::late::Late;
 use super::moving::{Attempt, Lent, Slow, Work};
 use super::peer::{Guarded, Left, Moment, Peer, raise};
 use super::rehearsal::Way;
@@ -159,17 +161,19 @@ pub(super) struct Io<'a> {
 }
 
 /// A connection, shared with the threads that deliver to it and the helpers.
-pub(super) struct Connection<P> {
+pub(super) struct Connection<P: Protocol> {
     pub link: Link,
     state: Guarded<State<P>>,
 }
 
 /// A connection's state.
-pub(super) struct State<P> {
+pub(super) struct State<P: Protocol> {
     pub protocol: P,
     /// Requests at the helpers, and their waiting data.
     pub moving: usize,
     pub moving_bytes: u64,
+    /// Requests whose bytes move at the completion, by slot; never iterated in an order that matters.
+    pub late: HashMap<u32, Late<P::Payload>>,
     /// Whether the connection's thread waits for input. Otherwise it waits until replies are sent.
     listening: bool,
     broken: bool,
@@ -192,7 +196,8 @@ pub(super) fn serve_connection<P: Protocol>(
     protocol: P,
 ) {
     let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
-    let state = State { protocol, moving: 0, moving_bytes: 0, listening: true, broken: false };
+    let late = HashMap::new();
+    let state = State { protocol, moving: 0, moving_bytes: 0, late, listening: true, broken: false };
     let peer = Arc::new(Connection { link: Link { socket, event, place }, state: Guarded::new(state) });
     shared.peers().insert(connection, peer.clone());
     // The stopping thread sets the flag first, and then ends the input of all peers.
@@ -205,7 +210,11 @@ pub(super) fn serve_connection<P: Protocol>(
     }
     shared.catch(|| format!("{} {connection}", P::NAME), || peer.run(&mut worker));
     shared.peers().remove(&connection);
-    let finish = || peer.state().protocol.finish(worker.left(), &mut shared.totals());
+    let finish = || {
+        let mut state = peer.state();
+        state.drop_late(shared);
+        state.protocol.finish(worker.left(), &mut shared.totals());
+    };
     shared.catch(|| format!("{} {connection}", P::NAME), finish);
     // From here on, other threads may lock the state.
     let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
@@ -324,6 +333,16 @@ impl<P: Protocol> Connection<P> {
                 slow.push(state.begin_moving(slot, request, work));
                 continue;
             }
+            if let Some(request) = request.filter(|_| shared.late.is_some())
+                && {
+                    // The changes are locked before the store.
+                    store = None;
+                    state.keep_late(&shared, slot, work)
+                }
+            {
+                worker.arrived(request, Transfer::MOVED, seen.or(begun.take()));
+                continue;
+            }
             let store = store.get_or_insert_with(|| shared.store());
             let asked = shared.now();
             if work.kind.moves_data() {
@@ -374,6 +393,7 @@ impl<P: Protocol> State<P> {
 impl<P: Protocol> Peer for Connection<P> {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
         self.state.deliver(departures, moment, foreign.then_some(&self.link.event), |state, departures, moment| {
+            state.move_late(moment.shared, departures);
             state.protocol.deliver(&self.link, departures, moment, left);
             // The thread may have room for further input, or may be done.
             if foreign && state.needs_attention() {

@@ -19,6 +19,7 @@ mod connection;
 mod core;
 mod fuse;
 mod helpers;
+mod late;
 mod listen;
 mod moving;
 mod nbd;
@@ -63,6 +64,7 @@ use self::rehearsal::Rehearsal;
 use self::shadowing::Shadowing;
 use self::unmeasured::Skipping;
 use crate::BlkConfig;
+use crate::late::LateChanges;
 use crate::nbd::{MemoryLimit, ServerOffer};
 
 /// A device that is being served.
@@ -212,6 +214,7 @@ impl Server {
         shadowing: Option<Shadowing>,
     ) -> io::Result<Self> {
         let cpus = real_host::usable_cpus();
+        let torn_write_sectors = if shadowing.is_none() { engine.info(device).torn_write_sectors } else { None };
         let only_copy = shadowing.is_none() && matches!(store.second_way(), Ok(None));
         let helpers_max = if only_copy { options.helpers_max.min(COPIERS) } else { options.helpers_max };
         let shared = Shared {
@@ -220,6 +223,7 @@ impl Server {
             options,
             core: InheritingMutex::new(Core::new(RealClock::new(engine))),
             store: InheritingMutex::new(store),
+            late: torn_write_sectors.map(|sectors| InheritingMutex::new(LateChanges::new(sectors))),
             helpers: Helpers::new(helpers_max),
             client_memory: Arc::new(MemoryLimit::new(options.client_bytes_max)),
             shadowing,
@@ -452,6 +456,8 @@ struct Shared {
     options: ServerOptions,
     core: InheritingMutex<Core>,
     store: InheritingMutex<Box<dyn Store>>,
+    /// The outstanding changes if the device may fail requests. Locked before the store.
+    late: Option<InheritingMutex<LateChanges>>,
     helpers: Helpers,
     client_memory: Arc<MemoryLimit>,
     shadowing: Option<Shadowing>,

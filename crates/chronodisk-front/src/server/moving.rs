@@ -81,7 +81,7 @@ impl<T: AsRef<[u8]>> Lent<T> {
         }
     }
 
-    fn bytes(&self) -> Result<&[u8], StoreError> {
+    pub fn bytes(&self) -> Result<&[u8], StoreError> {
         match self {
             Lent::Write(payload) => Ok(payload.as_ref()),
             _ => Err(StoreError::Damaged { what: "the payload of a write".to_owned() }),

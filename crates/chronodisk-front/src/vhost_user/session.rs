@@ -1,5 +1,6 @@
 //! One guest's connection: the thin shell with the socket, the ring and the store.
 
+mod late;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -18,10 +19,12 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use vm_memory::{Bytes, GuestAddress};
 
+use self::late::Late;
 use self::zones::Group;
 use super::memory::{GuestMemory, Sharing};
 use super::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
 use super::{Answer, Backend, Doorbell, QUEUE_SIZE_MAX, Refusal, RingError};
+use crate::late::LateChanges;
 use crate::virtio_blk::{
     BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation, Segment,
     answer_identify, answer_report, execute, write_sector,
@@ -307,9 +310,12 @@ impl VhostUserSession {
         if let Some(zones) = &mut self.device.zones {
             zones.completed(entry.op, entry.sector);
         }
-        let status = if entry.failed { BlkStatus::IoError } else { status.into() };
+        let memory = self.backend.memory().filter(|_| is_current).cloned();
+        let has_failed =
+            entry.late.is_some() && self.timed(|device| device.move_late(&entry, status, memory.as_ref())).1;
+        let status = if entry.failed || has_failed { BlkStatus::IoError } else { status.into() };
         let Some(status) = self.leave_group(&entry, status) else { return };
-        let Some(memory) = self.backend.memory().filter(|_| is_current).cloned() else {
+        let Some(memory) = memory else {
             self.stats.dropped_completions += 1;
             return;
         };
@@ -495,7 +501,9 @@ impl VhostUserSession {
                 return self.push_used(memory, &used);
             }
         };
+        let mut late = None;
         let (store_time, failed) = self.timed(|device| match op {
+            _ if device.late.is_some() => device.keep_late(&request, op, memory).map(|kept| late = kept),
             Op::ZoneReset => device.empty_zone(sector).map_err(|error| error.to_string()),
             _ => {
                 let Device { store, bounce, .. } = device;
@@ -510,7 +518,8 @@ impl VhostUserSession {
             Op::ZoneAppend => SECTOR_NUMBER_BYTES,
             _ => 0,
         };
-        let in_flight = InFlight { op, sector, data_bytes, fills_bytes, failed, ..self.in_flight_of(request, queue) };
+        let in_flight =
+            InFlight { op, sector, data_bytes, fills_bytes, failed, late, ..self.in_flight_of(request, queue) };
         self.in_flight.insert(id, in_flight);
         self.in_flight_bytes += data_bytes;
         self.stats.count(op, data_bytes);
@@ -535,6 +544,7 @@ impl VhostUserSession {
             data_bytes: 0,
             fills_bytes: 0,
             failed: false,
+            late: None,
             written_at: request.written_at,
             group: None,
         }
@@ -660,12 +670,15 @@ struct Device {
     zones: Option<ZoneMap>,
     /// Keeps the write pointers.
     zone_file: Option<ZoneFile>,
+    /// The outstanding changes if the device may fail requests.
+    late: Option<LateChanges>,
 }
 
 impl Device {
     fn new(config: BlkConfig, store: Box<dyn Store>, clock: Box<dyn HostClock>) -> Self {
         let zones = config.zones.map(|layout| ZoneMap::new(layout, config.capacity_sectors));
-        Device { config, store, bounce: Bounce::default(), clock, zones, zone_file: None }
+        let late = config.torn_write_sectors.map(LateChanges::new);
+        Device { config, store, bounce: Bounce::default(), clock, zones, zone_file: None, late }
     }
 }
 
@@ -704,6 +717,8 @@ struct InFlight {
     /// Guest memory that success has filled, but for the status byte.
     fills_bytes: u32,
     failed: bool,
+    /// Its bytes, if they move at the completion.
+    late: Option<Box<Late>>,
     /// Guest memory for the sector of an append.
     written_at: Vec<Segment>,
     /// The first request of a reset of all zones that it is a part of.

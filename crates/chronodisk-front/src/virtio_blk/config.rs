@@ -42,6 +42,9 @@ pub struct BlkConfig {
     pub seg_max: u32,
     /// The zones of a host-managed device, whose size is a power of two. It supports neither discard nor write-zeroes.
     pub zones: Option<ZoneLayout>,
+    /// Sectors at the beginning of a failed write that are written. `Some` means that requests can fail: their bytes then
+    /// move at the completion.
+    pub torn_write_sectors: Option<u32>,
 }
 
 impl BlkConfig {
@@ -58,6 +61,7 @@ impl BlkConfig {
             volatile_cache: info.volatile_cache,
             seg_max: SEG_MAX_DEFAULT,
             zones: info.zones,
+            torn_write_sectors: info.torn_write_sectors.filter(|_| info.zones.is_none()),
         }
     }
 
@@ -268,6 +272,7 @@ mod tests {
             volatile_cache: true,
             seg_max: SEG_MAX_DEFAULT,
             zones: None,
+            torn_write_sectors: None,
         }
     }
 

@@ -98,7 +98,7 @@ pub(super) fn scatter(bytes: &[u8], segments: &[Segment], memory: &impl GuestMem
 }
 
 /// Fills `bytes` from the segments, which hold as many.
-fn gather(bytes: &mut [u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<(), ExecuteError> {
+pub(crate) fn gather(bytes: &mut [u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<(), ExecuteError> {
     let mut rest = bytes;
     for segment in segments {
         let (now, later) = rest.split_at_mut(rest.len().min(segment.len_bytes as usize));

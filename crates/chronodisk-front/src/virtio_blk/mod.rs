@@ -10,7 +10,7 @@ mod report;
 mod request;
 
 pub use config::{BlkConfig, ConfigError, SEG_MAX_DEFAULT, SEG_MAX_LIMIT};
-pub(crate) use execute::{Bounce, answer_identify, execute};
+pub(crate) use execute::{Bounce, answer_identify, execute, gather};
 pub(crate) use report::{answer_report, write_sector};
 pub use request::{BadRequest, BadRequestKind, BlkRequest, Limits, Operation, REQUEST_BYTES_MAX, Segment};
 

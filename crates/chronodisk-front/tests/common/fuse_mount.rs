@@ -1,5 +1,7 @@
 //! A server with a device attached by FUSE, on a host that permits it.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,6 +37,11 @@ pub struct Attached {
 impl Attached {
     /// `None`, with a printed reason, if this host does not support it.
     pub fn new(store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
+        Attached::of(model(), store, file)
+    }
+
+    /// Like [`new`](Self::new), with another model.
+    pub fn of(model: Box<dyn DeviceModel>, store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("device");
         File::create(&place).unwrap();
@@ -46,7 +53,7 @@ impl Attached {
             }
         };
         let mut attached = Attached { server: None, place, _folder: folder };
-        let mut server = server(store);
+        let mut server = server_of(model, store);
         let attachment = server.attach_fuse(descriptor, file).unwrap();
         let permitted = capabilities(None).unwrap().effective;
         assert_eq!(attachment.io_flusher, permitted.contains(CapabilitySet::SYS_RESOURCE));
@@ -81,8 +88,12 @@ impl Drop for Attached {
 }
 
 pub fn server(store: Box<dyn Store>) -> Server {
+    server_of(model(), store)
+}
+
+pub fn server_of(model: Box<dyn DeviceModel>, store: Box<dyn Store>) -> Server {
     let mut engine = Engine::new();
-    let device = engine.attach(model());
+    let device = engine.attach(model);
     let offer = ServerOffer::new(vec![Export::new("", CAPACITY_BYTES)], Tls::Off).unwrap();
     let options = ServerOptions::default();
     Server::new(engine, device, store, offer, MonotonicClock::new(), options).unwrap()

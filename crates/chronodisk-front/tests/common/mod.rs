@@ -23,6 +23,7 @@ pub fn config() -> BlkConfig {
         volatile_cache: true,
         seg_max: SEG_MAX_DEFAULT,
         zones: None,
+        torn_write_sectors: None,
     }
 }
 

@@ -96,6 +96,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             initial_state_hash: "fnv1a64:0123456789abcdef".into(),
             speed: None,
             limits: None,
+            faults: Vec::new(),
             program: None,
             zones_of: None,
             zones_began: None,

@@ -30,6 +30,11 @@ pub struct DeviceOptions {
     #[arg(long, value_name = "LIMITS")]
     pub limit: Option<String>,
 
+    /// Gives the device a fault, such as kind=recovered,every=9,retry-time=1s; may be given several times
+    /// (docs/failing-drives.md lists the kinds)
+    #[arg(long, value_name = "FAULT")]
+    pub fault: Vec<String>,
+
     /// Seeds all random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
@@ -41,10 +46,15 @@ impl DeviceOptions {
         self.change(device::load(name, self.capacity, self.seed)?)
     }
 
-    /// Applies limits, saved state and speed to a device; its capacity and seed are set already.
+    /// Applies faults, limits, saved state and speed to a device; its capacity and seed are set already.
     pub fn change(&self, device: Device) -> Result<Device, Failure> {
-        let device = device.within_limits(self.limit.as_deref())?.begin_in(self.state.as_deref())?;
+        let device = self.surround(device)?.begin_in(self.state.as_deref())?;
         Ok(device.with_speed(self.device_speed))
+    }
+
+    /// Applies faults and limits to a device.
+    pub fn surround(&self, device: Device) -> Result<Device, Failure> {
+        device.with_faults(&self.fault)?.within_limits(self.limit.as_deref())
     }
 }
 

@@ -84,9 +84,8 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
     let load = |name| {
-        device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?
-            .within_limits(arguments.on.limit.as_deref())?
-            .at_speed(arguments.on.device_speed, &arguments.elsewhere)
+        let device = device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?;
+        arguments.on.surround(device)?.at_speed(arguments.on.device_speed, &arguments.elsewhere)
     };
     let names = arguments.device.iter().map(|name| Some(name.as_str()));
     let devices: Vec<Device> = match arguments.device.is_empty() {

@@ -144,6 +144,7 @@ impl Measurement<'_> {
                 state: None,
                 device_speed: self.arguments.device_speed,
                 limit: None,
+                fault: Vec::new(),
                 seed: self.arguments.seed,
             },
             fs: FileSystem::None,

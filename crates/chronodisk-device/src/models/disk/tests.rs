@@ -72,6 +72,7 @@ pub(super) fn disk(parameters: &DiskParameters) -> Disk {
         discard_unit_sectors: None,
         rotational: true,
         zones: None,
+        torn_write_sectors: None,
     };
     Disk::new(info, drive, 0)
 }
