@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
         Some("guest-init") => chronodisk_guest::guest_init(),
         Some("guest-replay") => return chronodisk_guest::guest_replay(),
+        Some("guest-states") => return chronodisk_guest::guest_states(),
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
