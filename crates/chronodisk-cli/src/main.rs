@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
+        Some("crash-checker") => return chronodisk_run::crash_checker(),
         Some("native-attacher") => return chronodisk_native::native_attacher(),
         Some("native-calibrator") => return chronodisk_native::native_calibrator(),
         Some("serve-guard") => return chronodisk_run::serve_guard(),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -29,6 +30,8 @@ type Step = Result<(), (StateStep, String)>;
 impl State<'_> {
     /// Takes the state through all steps; an error is the failed step with its output.
     pub fn check(&self) -> Step {
+        self.copy_acknowledged()
+            .map_err(|error| (StateStep::Check, format!("the acknowledged lines can't be read: {error}")))?;
         if self.options.file_system == FileSystem::None {
             return self.run_check();
         }
@@ -94,13 +97,27 @@ impl State<'_> {
         expect_success(StateStep::FileSystem, Command::new(&words[0]).args(&words[1..]))
     }
 
+    /// Copies the acknowledged lines to the kernel's own file system of devices, because a mount may hide the host's
+    /// file.
+    fn copy_acknowledged(&self) -> io::Result<()> {
+        let lines = fs::read(&self.options.acknowledged[self.device])?;
+        fs::write(self.acknowledged(), lines)?;
+        fs::set_permissions(self.acknowledged(), fs::Permissions::from_mode(0o444))
+    }
+
+    fn acknowledged(&self) -> String {
+        format!("/dev/chronodisk-acknowledged-{}", self.device)
+    }
+
     fn run_check(&self) -> Step {
         let mut command = Command::new("sh");
         command.args(["-c", &self.options.check]);
-        command.env("CHRONODISK_ACK", &self.options.acknowledged[self.device]);
+        command.env("CHRONODISK_ACK", self.acknowledged());
         command.env("CHRONODISK_DEVICE", self.device());
         let Caller { uid, gid, groups } = self.caller.clone();
-        if self.options.file_system == FileSystem::None {
+        if self.options.file_system != FileSystem::None {
+            command.current_dir(&self.options.mount_point);
+        } else {
             own(Path::new(&self.device()), uid, gid).map_err(|error| (StateStep::Check, error.to_string()))?;
         }
         // SAFETY: only system calls between fork and exec; the data were made before.
