@@ -18,7 +18,7 @@ const LOG: &str = "
         sync=,fdatasync; [ $i != $1 ] || sync=
         printf 'record %s\\n%4096s' $i | dd of=/mnt/log bs=4096 count=1 iflag=fullblock seek=$i oflag=direct \
             conv=notrunc$sync 2>/dev/null || exit 1
-        n=0; while [ $n -lt 40 ]; do echo $i; n=$((n+1)); [ $i = $1 ] || break; done >$CHRONODISK_ACK
+        n=0; while [ $n -lt 40 ]; do echo $i; [ $i = $1 ] || break; sleep 0.01; n=$((n+1)); done >$CHRONODISK_ACK
     done";
 
 const EACH_ACKNOWLEDGED_RECORD_IS_THERE: &str = "
@@ -46,7 +46,7 @@ fn result(output: &Output, status: i32) -> Value {
 fn a_log_with_a_missing_fdatasync_is_found_and_shrunk_to_its_write() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let run = chronodisk.path("run");
-    let flags = ["--cuts", "8", "--check", EACH_ACKNOWLEDGED_RECORD_IS_THERE, "-o", run.to_str().unwrap()];
+    let flags = ["--cuts", "5", "--check", EACH_ACKNOWLEDGED_RECORD_IS_THERE, "-o", run.to_str().unwrap()];
     let output = crash(&chronodisk, &flags, &["sh", "-c", LOG, "sh", "3"]);
     let found = result(&output, 1);
     let failure = &found["failures"][0];
@@ -59,7 +59,7 @@ fn a_log_with_a_missing_fdatasync_is_found_and_shrunk_to_its_write() {
     let complete = crash(&chronodisk, &flags[..4], &["sh", "-c", LOG, "sh", "none"]);
     let complete = result(&complete, 0);
     assert_eq!(complete["acknowledged_lines"], 4, "{complete}");
-    assert!(complete["states_checked"].as_u64().unwrap() > 8, "{complete}");
+    assert!(complete["states_checked"].as_u64().unwrap() > 5, "{complete}");
 }
 
 /// The states of a kept run are the same, and so are the verdicts on one of them alone.
@@ -79,7 +79,9 @@ fn repeats_equally(chronodisk: &Chronodisk, run: &Path, found: &Value) {
 fn a_file_that_is_replaced_without_fsync_is_found() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let check = "grep -q -e '^old$' -e '^new$' /mnt/file";
-    let flags = ["--mount-options", "noauto_da_alloc", "--cuts", "6", "--check", check];
+    // A torn write of a superblock with a checksum is a finding of its own.
+    let mkfs = ["--mkfs-options", "-O ^metadata_csum", "--mount-options", "noauto_da_alloc"];
+    let flags = [&mkfs[..], &["--cuts", "4", "--check", check]].concat();
     let unsafe_one = result(&crash(&chronodisk, &flags, &["sh", "-c", REPLACE, "sh", ":"]), 1);
     assert_eq!(unsafe_one["failures"][0]["failed"], "check", "{unsafe_one}");
     let safe_one = result(&crash(&chronodisk, &flags, &["sh", "-c", REPLACE, "sh", "sync next"]), 0);

@@ -97,7 +97,9 @@ impl<'a> Pool<'a> {
             let Some(request) = self.signals.request() else { continue };
             stop.store(true, Ordering::Relaxed);
             let signal = if request.insists { Signal::KILL } else { Signal::TERM };
-            lock(shared).children.iter().for_each(|child| drop(kill_process(*child, signal)));
+            for child in &lock(shared).children {
+                let _ = kill_process(*child, signal);
+            }
         }
     }
 

@@ -111,9 +111,8 @@ fn setup(
     acknowledged: Acknowledged,
 ) -> Result<Setup, Failure> {
     let rep = run.result.reps.first().ok_or_else(|| Failure::host("the run has no repetition"))?;
-    let phase = |name: PhaseName| rep.phases.iter().find(|phase| phase.name == name);
-    let command = phase(PhaseName::Command).ok_or_else(|| Failure::host("the run has no phase of the command"))?;
-    let end = phase(PhaseName::Unmount).map_or(command.end_ns, |unmount| unmount.end_ns);
+    let command = rep.phases.iter().find(|phase| phase.name == PhaseName::Command);
+    let command = command.ok_or_else(|| Failure::host("the run has no phase of the command"))?;
     Ok(Setup {
         schema: Setup::schema(),
         file_system: options.file_system,
@@ -128,7 +127,7 @@ fn setup(
         cuts: arguments.cuts,
         seed: arguments.on.seed,
         write_back: info.is_none_or(|info| info.volatile_cache),
-        interval_ns: (command.start_ns, end),
+        interval_ns: (command.start_ns, command.end_ns),
         acknowledged: acknowledged.into_lines(),
     })
 }

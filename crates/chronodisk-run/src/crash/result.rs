@@ -43,7 +43,7 @@ pub struct CrashResult {
     pub states: StateChoice,
     /// Seed of cuts and states.
     pub seed: u64,
-    /// Begin of the command, and end of the unmounting after it, in the guest's clock.
+    /// Begin and end of the command in the guest's clock.
     pub interval_ns: (Nanos, Nanos),
     /// Unit of torn writes in bytes.
     pub block_bytes: u64,

@@ -33,7 +33,7 @@ pub(super) struct Setup {
     pub seed: u64,
     /// Whether the device has a volatile cache.
     pub write_back: bool,
-    /// Begin of the command, and end of the unmounting after it.
+    /// Begin and end of the command.
     pub interval_ns: (Nanos, Nanos),
     pub acknowledged: Vec<Line>,
 }

@@ -4,6 +4,8 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
+use chronodisk_guest::StateStep;
+
 use super::arguments::CrashArguments;
 use super::images::Scratch;
 use super::load::load;
@@ -55,12 +57,16 @@ pub fn check_states(
     let pool = Pool::new(&setup, &loaded, made.base, (executable, jobs), scratch, &signals)?;
     let states: Vec<_> = chosen.iter().map(|index| made.states[*index].clone()).collect();
     let verdicts = pool.check(&states, &mut || watch(CrashProgress::Checked))?;
-    let failing: Vec<usize> = (0..states.len()).filter(|index| fails(verdicts[*index].as_ref())).collect();
+    let failing: Vec<_> =
+        (0..states.len()).filter_map(|index| Some((index, step(verdicts[index].as_ref())?))).collect();
+    let failing = &failing[..failing.len().min(SHRUNK_MAX)];
     let mut shrunk = vec![None; states.len()];
-    for index in failing.iter().copied().take(SHRUNK_MAX) {
+    if !failing.is_empty() {
         watch(CrashProgress::Shrinks);
-        let Some(verdict) = &verdicts[index] else { continue };
-        shrunk[index] = fewest(&pool, &states[index], verdict, &mut || {})?;
+        let begins: Vec<_> = failing.iter().map(|(index, step)| (&states[*index], *step)).collect();
+        for ((index, _), lost) in failing.iter().zip(fewest(&pool, &begins)?.into_iter().flatten()) {
+            shrunk[*index] = Some(lost);
+        }
     }
     let findings = Findings { chosen: &chosen, verdicts: &verdicts, shrunk: &shrunk };
     let result = CrashResult::of(&setup, &loaded, &made, &findings, directory, signals.signal());
@@ -70,8 +76,9 @@ pub fn check_states(
     Ok(result)
 }
 
-fn fails(verdict: Option<&Verdict>) -> bool {
-    verdict.is_some_and(|verdict| verdict.failed.is_some())
+/// The failed step.
+fn step(verdict: Option<&Verdict>) -> Option<StateStep> {
+    verdict?.failed
 }
 
 /// The indices of the states to check.
