@@ -4,8 +4,8 @@ use chronodisk_run::RecordedOptions;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
-    report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify, whatif,
+    age, calibrate, compare, completions, crash, devices, doctor, emulator_server, fit, help, image, kernel, man,
+    mount, report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify, whatif,
 };
 use crate::failure::Outcome;
 use crate::{completion, version};
@@ -32,6 +32,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Arguments>),
+    Crash(Box<crash::Arguments>),
     Mount(mount::Arguments),
     Whatif(whatif::Arguments),
     Serve(serve::Arguments),
@@ -68,6 +69,7 @@ impl Cli {
     pub fn execute(self, options: RecordedOptions) -> Outcome {
         match self.command {
             Command::Run(arguments) => run::execute(*arguments, options),
+            Command::Crash(arguments) => crash::execute(&arguments, options),
             Command::Mount(arguments) => mount::execute(arguments, options),
             Command::Whatif(arguments) => whatif::execute(arguments),
             Command::Serve(arguments) => serve::execute(arguments, &options),

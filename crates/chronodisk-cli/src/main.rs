@@ -33,9 +33,11 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
         Some("guest-init") => chronodisk_guest::guest_init(),
         Some("guest-replay") => return chronodisk_guest::guest_replay(),
+        Some("guest-states") => return chronodisk_guest::guest_states(),
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
+        Some("crash-checker") => return chronodisk_run::crash_checker(),
         Some("native-attacher") => return chronodisk_native::native_attacher(),
         Some("native-calibrator") => return chronodisk_native::native_calibrator(),
         Some("serve-guard") => return chronodisk_run::serve_guard(),

@@ -77,7 +77,8 @@ impl GuestStatus {
             ) => {
                 return self.clear();
             }
-            (RunEvent::Stage(Stage::Boot), FileSystem::Existing) | (RunEvent::StoreNotice(_), _) => return,
+            (RunEvent::Stage(Stage::Boot), FileSystem::Existing)
+            | (RunEvent::StoreNotice(_) | RunEvent::Acknowledged { .. }, _) => return,
             (RunEvent::Stage(Stage::Mount), _) => "waiting for the file system's own work".to_owned(),
             (RunEvent::Stage(Stage::Boot), FileSystem::None) | (RunEvent::Stage(Stage::Settle), _) => {
                 "starting the command".to_owned()

@@ -13,6 +13,7 @@ mod in_guest {
     #[path = "../common/helpers.rs"]
     mod common;
     mod confined;
+    mod crash;
     #[path = "../common/default_signals.rs"]
     mod default_signals;
     mod elsewhere;

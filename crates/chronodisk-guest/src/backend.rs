@@ -18,7 +18,10 @@ use chronodisk_front::BlkConfig;
 use chronodisk_front::vhost_user::{Arrival, Flow, RequestHandler, VhostUserSession};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
-use chronodisk_store::{Durability, FileStore, RamStore, RecordingStore, Store, StoreError};
+use chronodisk_store::{
+    Durability, FileStore, OverlayStore, RamStore, RecordedDevice, Recorder, Recording, RecordingStore, Store,
+    StoreError,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
@@ -94,7 +97,12 @@ struct VirtualTime {
     clock: GuestClock,
     page: ClockPage<layout::Backend>,
     sampler: Sampler,
+    /// Recording of each device, if it has one.
+    recorders: Recorders,
 }
+
+/// Recording of each device, if it has one.
+pub(crate) type Recorders = Vec<Option<Recorder>>;
 
 /// A device's arrivals, passed to the guest's clock.
 struct Arrivals<'a> {
@@ -123,11 +131,13 @@ impl Backend {
         let ports = spec.devices.iter().map(|device| open_model(device, spec, &mut model_bytes));
         let ports: Vec<ModelPort> = ports.collect::<Result<_, _>>()?;
         let mut joint = Joint::of(&spec.devices, &ports, spec.seed)?;
+        let recorders = spec.devices.iter().zip(&ports).map(|(device, port)| recorder(device, port));
+        let recorders: Recorders = recorders.collect::<Result<_, _>>()?;
         let mut stores = Vec::new();
-        for (device, port) in spec.devices.iter().zip(&ports) {
+        for ((device, port), recorder) in spec.devices.iter().zip(&ports).zip(&recorders) {
             let (is_there, zone_bytes) = (holding::is_there(device), zones::zone_bytes(port));
             let zones = zones::expect_beside(device, port)?;
-            let mut store = open_store(device, port, spec, &mut joint)?;
+            let mut store = open_store(device, port, recorder.as_ref(), spec, &mut joint)?;
             let zones = zones.map(|zones| zones.open(&mut *store)).transpose()?;
             stores.push((store, zones, is_there, zone_bytes));
         }
@@ -154,10 +164,10 @@ impl Backend {
             engine.attach_port(port);
         }
         let time = match page.clock()? {
-            Clock::Real => Time::Real(Box::new(RealTime::new(engine, page))),
+            Clock::Real => Time::Real(Box::new(RealTime::new(engine, page, recorders))),
             Clock::Stopping | Clock::Exact => {
                 let sampler = Sampler::new(spec.sample_every, model_bytes);
-                Time::Virtual(Box::new(VirtualTime { clock: GuestClock::new(engine), page, sampler }))
+                Time::Virtual(Box::new(VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders }))
             }
         };
         Ok((Backend { sessions, time, zones_began }, file_system))
@@ -281,6 +291,9 @@ impl VirtualTime {
             Ask::Interrupt => (question.virtual_now, clock.interrupted(question.virtual_now)),
         };
         for due in &due {
+            if let Some(recorder) = &self.recorders[usize::from(due.device.0)] {
+                recorder.completed(due.id, due.due, due.status);
+            }
             sessions[usize::from(due.device.0)].complete(due.id, due.status);
         }
         // The calls must be in the guest's pipes, with their signal pending, before the guest continues.
@@ -309,7 +322,10 @@ impl RequestHandler for Arrivals<'_> {
         arrival.request.issuer = self.time.page.issuer();
         self.time.page.count_request(arrival.request.len_bytes());
         self.time.clock.kick(self.time.page.virtual_now());
-        self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
+        let at = self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
+        if let Some(recorder) = &self.time.recorders[usize::from(self.device.0)] {
+            recorder.arrived(&arrival.request, at, arrival.failed);
+        }
     }
 
     fn before_acknowledge(&mut self) {
@@ -403,7 +419,7 @@ fn open_model(
             let credentials = remote::Credentials::from_files(token.as_deref(), tls_certificates.as_deref())?;
             let store_budget_bytes = match &device.store {
                 StoreChoice::Ram { budget_bytes } => *budget_bytes,
-                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => 0,
+                StoreChoice::File { .. } | StoreChoice::Squashed { .. } | StoreChoice::Overlay { .. } => 0,
             };
             let (label, profile) = (label.clone(), text.clone());
             let reset = Reset { store_budget_bytes, label, profile, speculate: *speculate, ..reset };
@@ -432,10 +448,18 @@ pub(crate) fn durability(device: &DeviceOptions, port: &ModelPort) -> Durability
     Durability { write_through: !port.info().volatile_cache, power_cut: device.durable }
 }
 
+/// Begins the recording of a device, if it has one.
+fn recorder(device: &DeviceOptions, port: &ModelPort) -> Result<Option<Recorder>, StoreError> {
+    let recorded =
+        RecordedDevice { capacity_bytes: capacity_bytes(port), logical_block_bytes: port.info().logical_block_bytes };
+    device.store_recording.as_ref().map(|path| Recorder::create(path, &recorded)).transpose()
+}
+
 /// A device's bytes, wherever they are.
 fn open_store(
     device: &DeviceOptions,
     port: &ModelPort,
+    recorder: Option<&Recorder>,
     spec: &BackendSpec,
     joint: &mut Joint,
 ) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
@@ -447,8 +471,8 @@ fn open_store(
         Some(store) => Box::new(store),
         None => open_here(&device.store, capacity_bytes(port), durability(device, port), spec.seed, joint)?,
     };
-    let store = match &device.store_recording {
-        Some(path) => Box::new(RecordingStore::new(store, path)?),
+    let store = match recorder {
+        Some(recorder) => Box::new(RecordingStore::new(store, recorder.clone())),
         None => store,
     };
     let mut store = match device.store_rate {
@@ -474,7 +498,7 @@ impl Joint {
     fn of(devices: &[DeviceOptions], ports: &[ModelPort], seed: u64) -> Result<Self, Box<dyn std::error::Error>> {
         let choices = devices.iter().filter_map(|device| match &device.store {
             StoreChoice::Squashed { image, budget_bytes, .. } => Some((image.as_deref(), *budget_bytes)),
-            StoreChoice::Ram { .. } | StoreChoice::File { .. } => None,
+            StoreChoice::Ram { .. } | StoreChoice::File { .. } | StoreChoice::Overlay { .. } => None,
         });
         let choices: Vec<_> = choices.collect();
         if choices.len() < 2 || choices.len() < devices.len() {
@@ -535,6 +559,13 @@ fn open_here(
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
         StoreChoice::File { path } => Box::new(FileStore::open_or_create(path, capacity_bytes, durability)?),
+        StoreChoice::Overlay { base, difference, budget_bytes } => {
+            let mut store = OverlayStore::open(base, capacity_bytes, *budget_bytes)?;
+            for change in Recording::open(difference)?.changes() {
+                change?.apply(&mut store)?;
+            }
+            Box::new(store)
+        }
         StoreChoice::Squashed { image, budget_bytes, .. } => {
             let options = squash_options(choice, durability, seed)?;
             Box::new(match (image, joint) {

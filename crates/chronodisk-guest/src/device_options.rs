@@ -90,6 +90,15 @@ pub enum StoreChoice {
         /// Path of the file.
         path: PathBuf,
     },
+    /// A file that is only read, with changes in memory.
+    Overlay {
+        /// File with the contents.
+        base: PathBuf,
+        /// Recording of changes that the device begins with.
+        difference: PathBuf,
+        /// Bytes that may be kept in memory.
+        budget_bytes: u64,
+    },
     /// The metadata of file systems alone, or everything compressed.
     Squashed {
         /// The image, created if it does not exist; `None` for memory.

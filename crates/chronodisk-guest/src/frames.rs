@@ -46,11 +46,14 @@ pub(crate) enum Kind {
     Terminal = 22,
     /// From the guest: its line carries bytes as they are from now on; the first frame.
     Ready = 23,
+    /// From the guest: the guest's time stamp counter (eight bytes), and bytes that the command wrote to its pipe for
+    /// acknowledgements.
+    Acknowledged = 24,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 15] = [
+        const ALL: [Kind; 16] = [
             Kind::Hello,
             Kind::Stdin,
             Kind::StdinEnd,
@@ -66,6 +69,7 @@ impl Kind {
             Kind::Taken,
             Kind::Terminal,
             Kind::Ready,
+            Kind::Acknowledged,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

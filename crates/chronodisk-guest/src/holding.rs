@@ -31,7 +31,7 @@ pub(crate) fn is_there(device: &DeviceOptions) -> bool {
 
 fn path_of(device: &DeviceOptions) -> Option<&Path> {
     match &device.store {
-        StoreChoice::Ram { .. } => None,
+        StoreChoice::Ram { .. } | StoreChoice::Overlay { .. } => None,
         StoreChoice::File { path } => Some(path),
         StoreChoice::Squashed { image, .. } => image.as_deref(),
     }

@@ -17,6 +17,7 @@ use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use crate::acknowledge;
 use crate::costs::{Work, Worked};
 use crate::descriptors::DEVICES_MAX;
 pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
@@ -36,6 +37,7 @@ pub use crate::run_options::{ReplayOptions, RunOptions};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_end};
 use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
+use crate::states;
 use crate::time::GuestTime;
 
 /// Runs the command in a guest on the emulated device.
@@ -208,14 +210,20 @@ impl Run<'_> {
         let identity = host::identity();
         let bytes = |text: &OsString| ByteString::from(text.as_bytes());
         let path_bytes = |path: &PathBuf| ByteString::from(path.as_os_str().as_bytes());
+        let pipe = || (acknowledge::VARIABLE.into(), acknowledge::PIPE.into());
+        let acknowledges = (options.acknowledges || options.states.is_some()).then(pipe);
         let mut spec = GuestSpec {
-            command: match &options.replay {
-                Some(_) => replay::command(&identity),
-                None => options.command.iter().map(bytes).collect(),
+            command: match (&options.replay, &options.states) {
+                (Some(_), _) => replay::command(&identity),
+                (None, Some(states)) => states::command(states, &identity),
+                (None, None) => options.command.iter().map(bytes).collect(),
             },
             replays: options.replay.is_some(),
+            checks_states: options.states.as_ref().map(|states| states.file_system),
+            acknowledges: options.acknowledges || options.states.is_some(),
             records: options.recording.is_some(),
             environment: std::env::vars_os()
+                .chain(acknowledges)
                 .map(|(name, value)| ByteString::from([name.as_bytes(), b"=", value.as_bytes()].concat()))
                 .collect(),
             working_directory: path_bytes(&std::env::current_dir().doing("finding the working directory")?),
@@ -442,6 +450,11 @@ impl Run<'_> {
                 let mark: Mark = serde_json::from_slice(payload).map_err(unreadable)?;
                 self.take_mark(&mark);
                 on_event(RunEvent::Stage(mark.stage));
+            }
+            Kind::Acknowledged => {
+                let Some((ticks, bytes)) = payload.split_first_chunk() else { return Ok(()) };
+                let at = self.instant_of(u64::from_le_bytes(*ticks));
+                on_event(RunEvent::Acknowledged { at, bytes: bytes.to_vec() });
             }
             Kind::Ending => self.ending = Some(serde_json::from_slice(payload).map_err(unreadable)?),
             Kind::Hello

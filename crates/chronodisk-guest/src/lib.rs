@@ -12,6 +12,7 @@
 //! or the programs' own. In the host's time ([`GuestTime::Real`]) nothing stands still and nothing jumps, and the costs
 //! of User Mode Linux are visible.
 
+mod acknowledge;
 mod backend;
 pub mod built_kernel;
 pub mod calibration;
@@ -49,6 +50,7 @@ mod settle;
 mod shared;
 mod signals;
 mod spec;
+mod states;
 mod sweeper;
 mod throttled;
 mod time;
@@ -74,6 +76,7 @@ pub use root::RootChoice;
 pub use samples::{ComponentSample, Sample};
 pub use settle::Settled;
 pub use spec::{CheckResult, DroppedFiles, Stage};
+pub use states::{StateReport, StateStep, StatesOptions, guest_states};
 pub use sweeper::guest_sweeper;
 pub use time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 pub use zones::{ZonesBegan, zone_shape};

@@ -119,18 +119,19 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
     if spec.scheduler.as_deref() == Some("bfq") {
         names.push("bfq");
     }
-    if spec.file_system != FileSystem::None {
-        names.push(spec.file_system.name());
+    let file_system = spec.checks_states.unwrap_or(spec.file_system);
+    if file_system != FileSystem::None {
+        names.push(file_system.name());
     }
-    if spec.file_system == FileSystem::F2fs {
+    if file_system == FileSystem::F2fs {
         // It requests this from the loader as it is mounted.
         names.push("crc32_generic");
     }
-    if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
+    if matches!(file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
         // A mount with quotas requests these from the module loader, which would find none in the guest.
         names.extend(["quota_v1", "quota_v2"]);
     }
-    if spec.devices > 1 {
+    if spec.devices > 1 && spec.checks_states.is_none() {
         // The command may build an array, and can't load these modules itself.
         names.extend(["raid0", "raid1", "raid10", "raid456"]);
     }

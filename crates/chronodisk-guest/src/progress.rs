@@ -21,6 +21,13 @@ pub enum RunEvent {
     /// A call that a replay can't make has succeeded for the first time, so the recording of system calls is
     /// incomplete.
     Unrecordable(&'static str),
+    /// The command wrote bytes to its pipe for acknowledgements.
+    Acknowledged {
+        /// The guest's instant.
+        at: Nanos,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
 }
 
 /// Progress of a command.

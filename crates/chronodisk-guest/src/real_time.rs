@@ -16,7 +16,7 @@ use chronodisk_sim::{Nanos, RequestId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::backend::{RunEnd, obey};
+use crate::backend::{Recorders, RunEnd, obey};
 use crate::page::ClockPage;
 use crate::shared::layout::Backend;
 
@@ -31,6 +31,7 @@ pub(crate) struct RealTime {
     keep_awake: Option<real_host::KeepAwake>,
     names: Names,
     leaving: Vec<Departure>,
+    recorders: Recorders,
 }
 
 /// Small numbers for the requests that are outstanding, as the clock wants them.
@@ -51,7 +52,7 @@ const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 
 impl RealTime {
     /// For devices whose models are at the instant at which the page was made.
-    pub fn new(engine: Engine, page: ClockPage<Backend>) -> Self {
+    pub fn new(engine: Engine, page: ClockPage<Backend>, recorders: Recorders) -> Self {
         real_host::precise_timers();
         let mut clock = RealClock::new(engine);
         let options = RealOptions { arrival_skew: Tracked::Fixed(Nanos::ZERO), completion_lead: Tracked::Auto };
@@ -60,7 +61,7 @@ impl RealTime {
         let scheduling = real_host::Scheduling::default();
         let keep_awake = real_host::KeepAwake::start(&real_host::usable_cpus()).ok();
         let (names, leaving) = (Names::default(), Vec::new());
-        RealTime { clock, transport, page, pace, scheduling, keep_awake, names, leaving }
+        RealTime { clock, transport, page, pace, scheduling, keep_awake, names, leaving, recorders }
     }
 
     /// Serves until the guest ends, as its clock's line shows if no device's connection does.
@@ -108,6 +109,9 @@ impl RealTime {
         }
         for departure in &self.leaving {
             let id = self.names.release(departure.id.slot);
+            if let Some(recorder) = &self.recorders[departure.id.connection as usize] {
+                recorder.completed(id, departure.due, departure.status);
+            }
             sessions[departure.id.connection as usize].complete(id, departure.status);
         }
         for session in sessions {
@@ -201,7 +205,10 @@ impl RequestHandler for Arrivals<'_> {
         request.issuer = time.page.issuer();
         time.page.count_request(request.len_bytes());
         request.id = RealId { transport, connection, slot: time.names.take(request.id) }.pack();
-        time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, arrival.bytes());
+        let at = time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, arrival.bytes());
+        if let Some(recorder) = &time.recorders[usize::from(self.device.0)] {
+            recorder.arrived(&arrival.request, at, arrival.failed);
+        }
     }
 
     fn before_acknowledge(&mut self) {

@@ -13,6 +13,7 @@ use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use serde::Serialize;
 
+use crate::acknowledge;
 use crate::frames::{self, Decoder, Kind};
 use crate::init::{command_of, pid_of};
 use crate::recording;
@@ -167,6 +168,8 @@ pub(crate) fn run_command(
     serial.send(Kind::Credit, &STDIN_WINDOW_BYTES.to_le_bytes());
     let pid = pid_of(&child);
     let status = relay(serial, &mut streams, &child_signals, pid)?;
+    // Before the mark of the command's end, so that no acknowledgement is later.
+    streams.drain_acknowledged(serial);
     if spec.records {
         recording::end();
     }
@@ -179,7 +182,8 @@ pub(crate) fn run_command(
 
 /// Rights, folder and session of the calling user.
 fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal: bool) {
-    let GuestSpec { uid, gid, umask, replays, records, .. } = *spec;
+    let GuestSpec { uid, gid, umask, records, .. } = *spec;
+    let stays_root = spec.replays || spec.checks_states.is_some();
     let groups = spec.groups.clone();
     let folder = std::ffi::CString::new(&*spec.working_directory).unwrap_or_default();
     let root = match spec.root {
@@ -207,7 +211,7 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             libc::umask(umask);
             check(libc::chroot(root.as_ptr()))?;
-            if !replays {
+            if !stays_root {
                 check(libc::setgroups(groups.len(), groups.as_ptr()))?;
                 check(libc::setgid(gid))?;
                 check(libc::setuid(uid))?;
@@ -233,6 +237,8 @@ struct Streams {
     error: Option<File>,
     waiting_input: VecDeque<u8>,
     input_ended: bool,
+    /// Pipe for acknowledgements.
+    acknowledged: Option<File>,
     /// Whether the command got a signal that asks to end.
     asked_to_end: bool,
 }
@@ -255,6 +261,7 @@ impl Streams {
             error: None,
             waiting_input: VecDeque::new(),
             input_ended: false,
+            acknowledged: spec.acknowledges.then(|| acknowledge::make(owner)).transpose()?,
             asked_to_end: false,
         })
     }
@@ -343,6 +350,14 @@ impl Streams {
         }
     }
 
+    /// Relays the rest of the acknowledgements.
+    fn drain_acknowledged(&self, serial: &mut Serial) {
+        let Some(pipe) = &self.acknowledged else { return };
+        while is_readable(pipe.as_fd()) && acknowledge(pipe, serial) {
+            serial.flush();
+        }
+    }
+
     /// Relays the rest of the command's output in its pipes, without waiting for a surviving writer.
     fn drain(&mut self, serial: &mut Serial) {
         for (stream, kind) in [(self.output.take(), Kind::Stdout), (self.error.take(), Kind::Stderr)] {
@@ -405,6 +420,9 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
             (Source::Child, PollFd::new(&signals.0, PollFlags::IN)),
         ];
         if serial.unsent.is_empty() {
+            if let Some(pipe) = &streams.acknowledged {
+                waits.push((Source::Acknowledged, PollFd::new(pipe, PollFlags::IN)));
+            }
             if let Some(output) = &streams.output {
                 waits.push((Source::Output, PollFd::new(output, PollFlags::IN)));
             }
@@ -456,6 +474,11 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
                         forward(&terminal.controller, serial, Kind::Terminal);
                     }
                 }
+                Source::Acknowledged => {
+                    if let Some(pipe) = &streams.acknowledged {
+                        acknowledge(pipe, serial);
+                    }
+                }
                 Source::Unsent => serial.push(),
                 Source::Input => {}
             }
@@ -471,6 +494,7 @@ enum Source {
     Output,
     Error,
     Terminal,
+    Acknowledged,
     Input,
 }
 
@@ -507,6 +531,16 @@ fn forward(stream: &File, serial: &mut Serial, kind: Kind) -> bool {
         }
         Err(error) => matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock),
     }
+}
+
+/// Sends available acknowledgements with their instant; false if there are none.
+fn acknowledge(pipe: &File, serial: &mut Serial) -> bool {
+    let mut bytes = [0; READ_BYTES];
+    let Ok(got @ 1..) = { pipe }.read(&mut bytes) else { return false };
+    // SAFETY: the instruction only returns a value. Under the guest's clock it is trapped and answered in virtual time.
+    let time_stamp_counter = unsafe { core::arch::x86_64::_rdtsc() };
+    serial.queue(Kind::Acknowledged, &[&time_stamp_counter.to_le_bytes(), &bytes[..got]].concat());
+    true
 }
 
 fn is_readable(fd: BorrowedFd<'_>) -> bool {

@@ -15,6 +15,7 @@ use crate::host::UserModeLinux;
 use crate::recording::Recording;
 use crate::replay::ThinkTime;
 use crate::root::RootChoice;
+use crate::states::StatesOptions;
 use crate::time::GuestTime;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +82,10 @@ pub struct RunOptions {
     pub replay: Option<ReplayOptions>,
     /// Memory for recording the command's system calls, if they are recorded.
     pub recording: Option<Recording>,
+    /// States of a device that the guest checks in place of a command; the devices hold them.
+    pub states: Option<StatesOptions>,
+    /// Whether the command has a pipe for acknowledgements, named by `$CHRONODISK_ACK`.
+    pub acknowledges: bool,
     /// Whether the command's standard output goes to this process's standard error.
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
@@ -120,6 +125,8 @@ impl RunOptions {
             command,
             replay: None,
             recording: None,
+            states: None,
+            acknowledges: false,
             stdout_to_stderr: false,
             ends_by_signal: false,
         }

@@ -69,6 +69,10 @@ pub(crate) struct GuestSpec {
     pub replays: bool,
     /// Whether the command's system calls are recorded.
     pub records: bool,
+    /// The command is this executable, which checks states of this file system as root.
+    pub checks_states: Option<FileSystem>,
+    /// Whether the command has a pipe for acknowledgements.
+    pub acknowledges: bool,
     /// `NAME=VALUE` of each variable.
     pub environment: Vec<ByteString>,
     pub working_directory: ByteString,

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod crash;
 pub mod device;
 mod executed;
 mod failure;
@@ -31,6 +32,10 @@ mod whatif;
 mod zones;
 
 pub use arguments::{DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost};
+pub use crash::{
+    CrashArguments, CrashFailure, CrashProgress, CrashRecorded, CrashRequest, CrashResult, CutCount, FewestLost,
+    StateChoice, check_states, crash_checker, record_for_crash,
+};
 pub use executed::Executed;
 pub use failure::{Failure, Place, status, status_of_defect};
 pub use folder::{FreshDirectory, Head, KeptRun, LAST, Repetition, Replayable, RunDirectory, RunFolder};

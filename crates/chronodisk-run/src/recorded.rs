@@ -39,6 +39,14 @@ impl RecordedOptions {
         self.0.get_mut(flag).expect("a flag of the command").value = value;
     }
 
+    /// Adds options that the command does not have, but that take effect: flag and recorded name.
+    pub(crate) fn add_effective(&mut self, options: &[(&str, &str)]) {
+        for (flag, name) in options {
+            let option = RecordedOption { name: (*name).to_owned(), value: Value::Null, given: false };
+            self.0.entry((*flag).to_owned()).or_insert(option);
+        }
+    }
+
     /// All options by recorded name, with their defaults.
     pub fn all(&self) -> BTreeMap<String, Value> {
         self.named(|_| true)

@@ -152,7 +152,8 @@ fn image() -> (tempfile::TempDir, String) {
 
 /// Measures the CPU time of each change that a guest made.
 fn recorded(path: &std::path::Path) {
-    let changes: Vec<_> = Recording::open(path).expect("a recording").map(|change| change.expect("whole")).collect();
+    let recording = Recording::open(path).expect("a recording");
+    let changes: Vec<_> = recording.changes().map(|change| change.expect("whole")).collect();
     let options = SquashOptions::default();
     let replayed = |store: &mut dyn Store| {
         let begun = cpu_seconds();

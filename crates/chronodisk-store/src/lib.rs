@@ -6,6 +6,7 @@
 //! * [`RamStore`]: sparse memory with a budget.
 //! * [`FileStore`]: a sparse file.
 //! * [`OverflowStore`]: memory with a budget in front of a file.
+//! * [`OverlayStore`]: changes in memory over a file that is only read.
 //! * [`DeviceStore`]: a real device, past the host's page cache.
 //!
 //! ```
@@ -33,9 +34,10 @@ pub mod host;
 pub mod image_files;
 mod loading;
 pub mod overflow;
+mod overlay;
 mod preload;
 mod ram;
-mod recording;
+pub mod recording;
 pub mod simulated;
 mod store_file;
 mod zone_file;
@@ -46,9 +48,10 @@ pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
 pub use footprint::{Component, CpuClock, Footprint};
 pub use overflow::{OverflowStatistics, OverflowStore};
+pub use overlay::OverlayStore;
 pub use preload::AccessList;
 pub use ram::{RamStore, is_zero};
-pub use recording::{Change, Recording, RecordingStore};
+pub use recording::{Change, RecordedDevice, RecordedEntry, Recorder, Recording, RecordingError, RecordingStore};
 pub use store_file::StoreFile;
 pub use zone_file::{KeptZone, ZoneFile, ZoneShape, discard_unwritten, zones_path};
 

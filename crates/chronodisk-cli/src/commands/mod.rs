@@ -4,6 +4,7 @@ pub mod age;
 pub mod calibrate;
 pub mod compare;
 pub mod completions;
+pub mod crash;
 pub mod devices;
 pub mod doctor;
 pub mod emulator_server;

@@ -218,7 +218,7 @@ impl Cell {
         let mib: u64 = self.capacity.strip_suffix("MiB").unwrap().parse().unwrap();
         let path = Path::new("/folder/device");
         let mut store = SquashStore::create(path, mib << 20, &options).unwrap();
-        for change in Recording::open(place.path("recording")).unwrap() {
+        for change in Recording::open(place.path("recording")).unwrap().changes() {
             change.unwrap().apply(&mut store).unwrap();
         }
         host.power_cut();

@@ -358,13 +358,13 @@ impl History {
     }
 
     fn cut(&self, cuts: u64, compared: &SyncSender<Cut>) {
-        let count = Recording::open(&self.recording).unwrap().count() as u64;
+        let count = Recording::open(&self.recording).unwrap().changes().count() as u64;
         let mut random = RandomStream::new(self.seed, "squash", "cuts");
         let mut cut_at: Vec<u64> = (1..cuts).map(|_| random.below(count)).collect();
         cut_at.sort_unstable();
         let image = self.folder.path().join("image");
         let mut twin = Twin::new(self.file_system, &image, self.seed);
-        for (change, index) in Recording::open(&self.recording).unwrap().zip(0u64..) {
+        for (change, index) in Recording::open(&self.recording).unwrap().changes().zip(0u64..) {
             let change: Change = change.unwrap();
             change.apply(&mut twin.full).unwrap();
             change.apply(&mut twin.squashed).unwrap();

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::quantity;
 
 /// Options of every command that makes devices of profiles.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct DeviceOptions {
     /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -59,7 +59,7 @@ impl DeviceOptions {
 }
 
 /// Options of every command that keeps the result of a run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ResultOptions {
     /// The labels of the run.
     #[command(flatten)]

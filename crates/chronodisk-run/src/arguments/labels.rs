@@ -6,7 +6,7 @@ use clap::Args;
 use crate::folder::LAST;
 
 /// Flags of every command that keeps a run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct LabelArguments {
     /// Names the run, for `show`, `compare` and `report`
     #[arg(long, value_name = "NAME", value_parser = word)]

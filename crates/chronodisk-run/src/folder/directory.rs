@@ -8,6 +8,9 @@
 //! | `simulation.json` | a simulation | [`Simulation`] |
 //! | `device.json` | a simulation | [`DeviceUsed`] |
 //! | `requests.parquet` | a simulation | log of the device's requests |
+//! | `store.recording` | a run for power cuts | requests of the device with their bytes |
+//! | `crash-setup.json` | a run for power cuts | check, file system and acknowledged lines |
+//! | `crash.json` | a run for power cuts | result of the checks |
 //! | `plot.svg` | both | the plot of `show --plot` |
 
 use std::collections::BTreeMap;
@@ -29,6 +32,9 @@ const RUN: &str = "result.json";
 const SIMULATION: &str = "simulation.json";
 const DEVICE: &str = "device.json";
 const PLOT: &str = "plot.svg";
+const CRASH_RECORDING: &str = "store.recording";
+const CRASH_SETUP: &str = "crash-setup.json";
+const CRASH: &str = "crash.json";
 
 /// The directory of a run or a simulation, which need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -113,7 +119,7 @@ impl RunDirectory {
                 });
             let is_zones = name.strip_prefix("device-").and_then(|rest| rest.strip_suffix(".zones"));
             let is_zones = is_zones.is_some_and(|number| number.parse::<u32>().is_ok());
-            is_log || is_zones || [RUN, SIMULATION, DEVICE, PLOT].contains(&name)
+            is_log || is_zones || [RUN, SIMULATION, DEVICE, PLOT, CRASH_RECORDING, CRASH_SETUP, CRASH].contains(&name)
         };
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -126,6 +132,21 @@ impl RunDirectory {
     /// Path of the plot that `show --plot` draws beside a result.
     pub fn plot(&self) -> PathBuf {
         self.0.join(PLOT)
+    }
+
+    /// Path of the recording of a run for power cuts.
+    pub fn crash_recording(&self) -> PathBuf {
+        self.0.join(CRASH_RECORDING)
+    }
+
+    /// Path of the facts beside the recording.
+    pub(crate) fn crash_setup(&self) -> PathBuf {
+        self.0.join(CRASH_SETUP)
+    }
+
+    /// Path of the result of the checks after power cuts.
+    pub fn crash_result(&self) -> PathBuf {
+        self.0.join(CRASH)
     }
 
     /// Whether the directory holds the result of a run.

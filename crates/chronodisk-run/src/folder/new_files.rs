@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 
 fn path_of(device: &DeviceOptions) -> Option<&Path> {
     match &device.store {
-        StoreChoice::Ram { .. } => None,
+        StoreChoice::Ram { .. } | StoreChoice::Overlay { .. } => None,
         StoreChoice::File { path } => Some(path),
         StoreChoice::Squashed { image, .. } => image.as_deref(),
     }

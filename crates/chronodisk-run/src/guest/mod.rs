@@ -13,7 +13,7 @@ mod vary;
 mod work;
 mod zoned;
 
-pub use self::arguments::GuestArguments;
+pub use self::arguments::{Clock, GuestArguments, Root};
 pub use self::draws::Draws;
 pub use self::execute::{RunProgress, execute};
 pub use self::failure::guest_failure;

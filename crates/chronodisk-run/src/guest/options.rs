@@ -76,6 +76,8 @@ pub(super) fn run_options(
         settle: !arguments.no_settle && arguments.fs != FileSystem::None,
         drop_caches: arguments.drop_caches,
         check: arguments.check,
+        states: None,
+        acknowledges: false,
         command,
         replay,
         recording,
@@ -271,7 +273,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
     let (image, budget_bytes) = match store {
         StoreChoice::Ram { budget_bytes } => (None, budget_bytes),
         StoreChoice::File { path } => (Some(path), 0),
-        squashed @ StoreChoice::Squashed { .. } => return squashed,
+        other @ (StoreChoice::Squashed { .. } | StoreChoice::Overlay { .. }) => return other,
     };
     StoreChoice::Squashed {
         image,
@@ -293,7 +295,7 @@ pub(super) fn record_what_took_effect(recorded: &mut RecordedOptions, options: &
         StoreChoice::Ram { budget_bytes } | StoreChoice::Squashed { image: None, budget_bytes, .. } => {
             Some(budget_bytes * options.devices.len() as u64)
         }
-        StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
+        StoreChoice::File { .. } | StoreChoice::Squashed { .. } | StoreChoice::Overlay { .. } => None,
     };
     recorded.took_effect("ram-budget", json!(budget_bytes));
 }

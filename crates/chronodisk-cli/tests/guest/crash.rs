@@ -1,0 +1,122 @@
+//! Power cuts find programs that do not make their data durable, and find nothing in programs that do.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::support::{Chronodisk, text};
+
+/// A device with a volatile cache.
+const DEVICE: &[&str] = &["crash", "--device", "samsung-970-pro", "--capacity", "64MiB", "--jobs", "2", "--json"];
+
+/// Appends acknowledged records to a log of blocks. `$1` is the record whose write has no flush of its own, and whose
+/// acknowledgement is repeated, so that most cuts are between its write and the next flush.
+const LOG: &str = "
+    dd if=/dev/zero of=/mnt/log bs=4096 count=8 conv=fsync 2>/dev/null
+    for i in 1 2 3 4; do
+        sync=,fdatasync; [ $i != $1 ] || sync=
+        printf 'record %s\\n%4096s' $i | dd of=/mnt/log bs=4096 count=1 iflag=fullblock seek=$i oflag=direct \
+            conv=notrunc$sync 2>/dev/null || exit 1
+        n=0; while [ $n -lt 40 ]; do echo $i; [ $i = $1 ] || break; sleep 0.01; n=$((n+1)); done >$CHRONODISK_ACK
+    done";
+
+const EACH_ACKNOWLEDGED_RECORD_IS_THERE: &str = "
+    while read -r i; do
+        dd if=/mnt/log bs=4096 skip=$i count=1 2>/dev/null | grep -q \"^record $i\\$\" || { echo record $i is lost; exit 1; }
+    done <$CHRONODISK_ACK";
+
+/// Replaces a file; `$1` makes the new file durable. Lines after the commit of the journal give cuts there.
+const REPLACE: &str = "
+    cd /mnt; echo old >file; sync
+    echo new >next; $1; mv next file; sleep 7
+    n=0; while [ $n -lt 40 ]; do echo $n >$CHRONODISK_ACK; sleep 0.1; n=$((n+1)); done";
+
+fn crash(chronodisk: &Chronodisk, flags: &[&str], program: &[&str]) -> Output {
+    chronodisk.command(&[DEVICE, flags, &["--"], program].concat()).output().unwrap()
+}
+
+/// The result of the command, which must end with this status.
+fn result(output: &Output, status: i32) -> Value {
+    assert_eq!(output.status.code(), Some(status), "{}{}", text(&output.stdout), text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_log_with_a_missing_fdatasync_is_found_and_shrunk_to_its_write() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let flags = ["--cuts", "5", "--check", EACH_ACKNOWLEDGED_RECORD_IS_THERE, "-o", run.to_str().unwrap()];
+    let output = crash(&chronodisk, &flags, &["sh", "-c", LOG, "sh", "3"]);
+    let found = result(&output, 1);
+    let failure = &found["failures"][0];
+    assert_eq!(failure["failed"], "check", "{failure}");
+    assert!(failure["output"].as_str().unwrap().contains("record 3 is lost"), "{failure}");
+    let fewest = &failure["fewest"];
+    assert_eq!(fewest["requests"], 1, "{failure}");
+    assert_eq!((&fewest["lost"][0]["op"], &fewest["lost"][0]["sectors"]), (&"write".into(), &8.into()), "{failure}");
+    repeats_equally(&chronodisk, &run, &found);
+    let complete = crash(&chronodisk, &flags[..4], &["sh", "-c", LOG, "sh", "none"]);
+    let complete = result(&complete, 0);
+    assert_eq!(complete["acknowledged_lines"], 4, "{complete}");
+    assert!(complete["states_checked"].as_u64().unwrap() > 5, "{complete}");
+}
+
+/// The states of a kept run are the same, and so are the verdicts on one of them alone.
+fn repeats_equally(chronodisk: &Chronodisk, run: &Path, found: &Value) {
+    let from = ["crash", "--from", run.to_str().unwrap(), "--json", "--jobs", "1"];
+    let again = result(&chronodisk.command(&from).output().unwrap(), 1);
+    assert_eq!(again, *found);
+    let state = found["failures"][0]["state"].as_u64().unwrap();
+    let state = state.to_string();
+    let only = result(&chronodisk.command(&[&from[..], &["--only", &state]].concat()).output().unwrap(), 1);
+    assert_eq!(only["failures"][0], found["failures"][0]);
+    let wrong = chronodisk.command(&[&from[..], &["--only", "100000"]].concat()).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn a_file_that_is_replaced_without_fsync_is_found() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let check = "grep -q -e '^old$' -e '^new$' /mnt/file";
+    // A torn write of a superblock with a checksum is a finding of its own.
+    let mkfs = ["--mkfs-options", "-O ^metadata_csum", "--mount-options", "noauto_da_alloc"];
+    let flags = [&mkfs[..], &["--cuts", "4", "--check", check]].concat();
+    let unsafe_one = result(&crash(&chronodisk, &flags, &["sh", "-c", REPLACE, "sh", ":"]), 1);
+    assert_eq!(unsafe_one["failures"][0]["failed"], "check", "{unsafe_one}");
+    let safe_one = result(&crash(&chronodisk, &flags, &["sh", "-c", REPLACE, "sh", "sync next"]), 0);
+    assert_eq!(safe_one["states_failed"], 0, "{safe_one}");
+}
+
+#[test]
+fn the_status_of_the_command_is_that_of_crash_if_it_fails() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let output = crash(&chronodisk, &["--check", ":", "-o", run.to_str().unwrap()], &["sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(!run.join("store.recording").exists());
+}
+
+#[test]
+fn wrong_use_is_refused_and_leaves_nothing() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let output = ["-o", run.to_str().unwrap()];
+    let cases: [(&[&str], &str); 7] = [
+        (&["--device", "null"], "--check"),
+        (&["--device", "null", "--check", " "], "--check is empty"),
+        (&["--device", "wd-zn540-zones", "--fs", "btrfs", "--check", ":"], "zoned device"),
+        (&["--device", "exec:false", "--states", "model", "--check", ":"], ""),
+        (&["--device", "null", "--squash", "--check", ":"], "--squash"),
+        (&["--device", "null", "--clock", "real", "--check", ":"], "--clock real"),
+        (&["--device", "null", "--cuts", "0", "--check", ":"], "--cuts"),
+    ];
+    for (flags, message) in cases {
+        let arguments = [&["crash"], flags, &output, &["--", "true"]].concat();
+        let refused = chronodisk.command(&arguments).output().unwrap();
+        let said = text(&refused.stderr);
+        assert!(matches!(refused.status.code(), Some(2 | 3)), "{flags:?}: {said}");
+        assert!(said.contains(message), "{flags:?}: {said}");
+        assert!(!run.exists(), "{flags:?}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Power cuts: a program runs once in a guest, and states that its device may be in after a power cut are checked.
+//!
+//! [`record_for_crash`] runs the program and keeps a recording of the device. [`check_states`] makes the states and
+//! checks them in guests. [`crash_checker`] is the process of such a guest.
+
+mod acknowledged;
+mod arguments;
+mod checker;
+mod images;
+mod load;
+mod make;
+mod pool;
+mod record;
+mod result;
+mod setup;
+mod shrinking;
+mod verify;
+
+pub use arguments::{CrashArguments, CutCount, StateChoice};
+pub use checker::crash_checker;
+pub use record::{CrashRecorded, record_for_crash};
+pub use result::{CrashFailure, CrashRequest, CrashResult, FewestLost};
+pub use verify::{CrashProgress, check_states};
