@@ -57,11 +57,9 @@
 
 mod execute;
 mod export;
-mod input;
 #[cfg(feature = "test-utils")]
 pub mod mock;
 mod negotiation;
-mod output;
 mod reply;
 mod request;
 mod session;
@@ -72,7 +70,6 @@ pub mod wire;
 pub use crate::memory::MemoryLimit;
 pub use execute::ExecuteError;
 pub use export::{EXPORT_COUNT_MAX, Export, ExportError, ExportErrorKind, ServerOffer, Tls};
-pub(crate) use input::Detached;
 pub use request::{Command, NbdRequest, RequestKey};
 pub use session::{Event, NbdSession, Reason, SessionState, Violation};
 pub use wire::NbdError;

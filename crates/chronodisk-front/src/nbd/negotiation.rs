@@ -3,7 +3,6 @@
 //! Each option is answered from its data and earlier agreements; no step blocks.
 
 use super::export::{Export, ServerOffer, Tls};
-use super::output::Output;
 use super::request::Negotiated;
 use super::session::{Reason, Violation};
 use super::wire::{
@@ -11,6 +10,7 @@ use super::wire::{
     OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, client_flag, handshake_flag, info, option,
     option_reply as reply,
 };
+use crate::stream::Output;
 
 /// Agreements so far.
 #[derive(Clone, Copy, Debug, Default)]

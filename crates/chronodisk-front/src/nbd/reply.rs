@@ -1,12 +1,12 @@
 //! Replies to requests, as they go over the wire.
 
-use super::output::Output;
 use super::request::{NbdRequest, Refusal};
 use super::slots::{Failure, Piece};
 use super::wire::{
     BASE_ALLOCATION_ID, CHUNK_FLAG_DONE, CHUNK_HEADER_BYTES, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC,
     STRUCTURED_REPLY_MAGIC, chunk,
 };
+use crate::stream::Output;
 
 /// A simple reply: success without data, and any outcome where replies are not structured.
 pub(crate) fn simple(output: &mut Output, cookie: u64, error: u32) {

@@ -9,9 +9,7 @@ use chronodisk_store::{Store, StoreError};
 
 use super::execute::{ExecuteError, claimed_bytes, execute};
 use super::export::ServerOffer;
-use super::input::{Detached, RECEIVE_BYTES_BASE, ReceiveBuffer};
 use super::negotiation::{Negotiation, OPTION_BYTES_MAX, Step, greet, refuse_too_big};
-use super::output::Output;
 use super::reply;
 use super::request::{Command, Header, NbdRequest, Negotiated, Refusal, RequestKey};
 use super::slots::{Failure, Slots};
@@ -20,6 +18,7 @@ use super::wire::{
     CLIENT_FLAGS_BYTES, Fields, NbdError, OPTION_HEADER_BYTES, OPTION_MAGIC, REQUEST_HEADER_BYTES, command,
 };
 use crate::memory::{MemoryLimit, Shortage};
+use crate::stream::{Detached, Output, RECEIVE_BYTES_BASE, ReceiveBuffer};
 
 /// A client's connection without its socket.
 ///

@@ -17,10 +17,10 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-use super::input::ReceiveBuffer;
-use super::output::Output;
 use super::slots::Slots;
 use crate::memory::MemoryLimit;
+use crate::stream::Output;
+use crate::stream::ReceiveBuffer;
 
 /// The authorities whose certificates are trusted.
 pub const CA_CERT_FILE: &str = "ca-cert.pem";

@@ -24,7 +24,8 @@ use super::peer::{Left, Moment};
 use super::rehearsal::Way;
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Worker};
 use super::{Shared, Totals};
-use crate::nbd::{Command, Detached, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
+use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
+use crate::stream::Detached;
 
 /// A client's connection.
 struct NbdConnection {

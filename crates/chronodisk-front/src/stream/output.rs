@@ -29,6 +29,9 @@ const COMPACT_BYTES: usize = 64 << 10;
 impl Output {
     /// Appends bytes of a head.
     pub fn head(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         self.heads.extend_from_slice(bytes);
         if let Some(Segment::Heads { len }) = self.segments.back_mut() {
             *len += bytes.len();

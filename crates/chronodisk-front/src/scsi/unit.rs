@@ -1,0 +1,248 @@
+//! A logical unit: its description, its state, and its answers.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::table::Supported;
+use super::wire::{mode_page, opcode};
+use super::{Command, Decoded, Sense, inquiry, mode, opcodes};
+
+/// Properties of a logical unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitDescription {
+    /// Capacity in bytes, a whole number of blocks.
+    pub capacity_bytes: u64,
+    /// Size of a block in bytes, a power of two from 512 to 65,536.
+    pub block_bytes: u32,
+    /// Unit that the medium writes without a read-modify-write, in bytes; a multiple of the block.
+    pub physical_block_bytes: u32,
+    /// Commands that change data are refused.
+    pub read_only: bool,
+    /// The medium turns.
+    pub rotational: bool,
+    /// A completed write may be lost without `SYNCHRONIZE CACHE`.
+    pub volatile_cache: bool,
+    /// Unit of discard in bytes; `None` if blocks can't be discarded.
+    pub discard_bytes: Option<u32>,
+    /// Discarded blocks read as zeros.
+    pub zeroes_after_discard: bool,
+    /// Name of the product, of which `INQUIRY` shows 16 bytes.
+    pub product: String,
+    /// Name of the target, in the form of the transport (iSCSI: RFC 3721).
+    pub target_name: String,
+    /// Number that identifies the unit among all units of an initiator; 60 bits count.
+    pub identity: u64,
+}
+
+impl UnitDescription {
+    /// A unit of this many bytes with blocks of 512 bytes, which can do everything.
+    #[must_use]
+    pub fn new(product: &str, capacity_bytes: u64) -> Self {
+        UnitDescription {
+            capacity_bytes,
+            block_bytes: 512,
+            physical_block_bytes: 4096,
+            read_only: false,
+            rotational: false,
+            volatile_cache: true,
+            discard_bytes: Some(4096),
+            zeroes_after_discard: true,
+            product: product.to_owned(),
+            target_name: "iqn.2026-11.org.chronodisk:disk".to_owned(),
+            identity: 1,
+        }
+    }
+}
+
+/// A logical unit, shared by its initiators.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    description: UnitDescription,
+    /// The bit `WCE` of the caching page.
+    write_cache: AtomicBool,
+    stopped: AtomicBool,
+    resets: AtomicU32,
+    mode_changes: AtomicU32,
+}
+
+/// An initiator's view of a unit: the events that it was told.
+#[derive(Clone, Copy, Debug)]
+pub struct Nexus {
+    resets: u32,
+    mode_changes: u32,
+}
+
+impl LogicalUnit {
+    /// A unit that is ready.
+    #[must_use]
+    pub fn new(description: UnitDescription) -> Self {
+        LogicalUnit {
+            write_cache: AtomicBool::new(description.volatile_cache),
+            description,
+            stopped: AtomicBool::new(false),
+            resets: AtomicU32::new(0),
+            mode_changes: AtomicU32::new(0),
+        }
+    }
+
+    /// The properties.
+    #[must_use]
+    pub fn description(&self) -> &UnitDescription {
+        &self.description
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.description.capacity_bytes / u64::from(self.description.block_bytes)
+    }
+
+    /// A new initiator's view, to which all earlier events are known.
+    #[must_use]
+    pub fn nexus(&self) -> Nexus {
+        Nexus { resets: self.resets(), mode_changes: self.mode_changes.load(Ordering::Relaxed) }
+    }
+
+    /// Number of resets so far. A command of another reset count than at its arrival was aborted.
+    #[must_use]
+    pub fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Relaxed)
+    }
+
+    /// Resets the unit: all commands are aborted, and mode pages have their default values.
+    pub fn reset(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+        self.stopped.store(false, Ordering::Relaxed);
+        self.write_cache.store(self.description.volatile_cache, Ordering::Relaxed);
+    }
+
+    /// Starts or stops the medium.
+    pub(crate) fn set_stopped(&self, stopped: bool) {
+        self.stopped.store(stopped, Ordering::Relaxed);
+    }
+
+    /// Whether completed writes may wait in a volatile cache.
+    #[must_use]
+    pub fn has_write_cache(&self) -> bool {
+        self.description.volatile_cache && self.write_cache.load(Ordering::Relaxed)
+    }
+
+    /// Switches the volatile cache. Other initiators are told.
+    pub(crate) fn set_write_cache(&self, on: bool, nexus: &mut Nexus) {
+        if self.write_cache.swap(on, Ordering::Relaxed) != on {
+            let before = self.mode_changes.fetch_add(1, Ordering::Relaxed);
+            if nexus.mode_changes == before {
+                nexus.mode_changes = before.wrapping_add(1);
+            }
+        }
+    }
+
+    /// An event that the initiator was not told; it is then.
+    #[must_use]
+    pub fn attention(&self, nexus: &mut Nexus) -> Option<Sense> {
+        let now = self.nexus();
+        if std::mem::replace(&mut nexus.resets, now.resets) != now.resets {
+            return Some(Sense::RESET);
+        }
+        (std::mem::replace(&mut nexus.mode_changes, now.mode_changes) != now.mode_changes)
+            .then_some(Sense::MODE_CHANGED)
+    }
+
+    /// Whether an event precedes the execution of a command; SAM-5, 5.14.
+    #[must_use]
+    pub fn yields_to_attention(opcode: u8) -> bool {
+        !matches!(opcode, opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
+    }
+
+    /// Whether the unit's properties permit the command's operation code.
+    pub(crate) fn supports(&self, command: &Supported) -> bool {
+        command.opcode != opcode::UNMAP || self.description.discard_bytes.is_some()
+    }
+
+    /// Refuses a command in a state that does not permit it.
+    pub(crate) fn permits(&self, command: &Command) -> Result<(), Sense> {
+        let writes = matches!(command, Command::Write { .. } | Command::WriteSame { .. } | Command::Unmap);
+        let uses_medium = writes
+            || matches!(
+                command,
+                Command::Read(_) | Command::Verify { .. } | Command::Synchronize | Command::TestUnitReady
+            );
+        if uses_medium && self.stopped.load(Ordering::Relaxed) {
+            return Err(Sense::STOPPED);
+        }
+        if writes && self.description.read_only {
+            return Err(Sense::WRITE_PROTECTED);
+        }
+        Ok(())
+    }
+
+    /// The answer to a command that does not use the medium, at most as long as its allocation. `None` for other
+    /// commands.
+    ///
+    /// # Errors
+    /// The sense data of a refusal.
+    pub fn answer(&self, decoded: &Decoded, nexus: &mut Nexus) -> Result<Option<Vec<u8>>, Sense> {
+        let mut answer = match decoded.command {
+            Command::TestUnitReady => Vec::new(),
+            Command::RequestSense { descriptor } => {
+                let sense = self.attention(nexus).unwrap_or(Sense::NOTHING);
+                if descriptor { sense.descriptor().to_vec() } else { sense.fixed().to_vec() }
+            }
+            Command::Inquiry { page: None } => inquiry::standard(&self.description),
+            Command::Inquiry { page: Some(page) } => inquiry::vital(&self.description, page)?,
+            Command::ReportLuns { select } => report_luns(select),
+            Command::ModeSense(sense) => mode::sense(self, &sense)?,
+            Command::ReadCapacity { long } => self.capacity(long),
+            Command::ReportOpcodes(report) => opcodes::report(self, &report)?,
+            _ => return Ok(None),
+        };
+        answer.truncate(decoded.allocation_bytes as usize);
+        Ok(Some(answer))
+    }
+
+    /// Applies the parameters of `MODE SELECT`. Returns whether the cache must be written back.
+    ///
+    /// # Errors
+    /// The sense data of a refusal; nothing has changed then.
+    pub fn select_mode(&self, long: bool, parameters: &[u8], nexus: &mut Nexus) -> Result<bool, Sense> {
+        let had_cache = self.has_write_cache();
+        if let Some(on) = mode::selected_write_cache(self, long, parameters)? {
+            self.set_write_cache(on, nexus);
+        }
+        Ok(had_cache && !self.has_write_cache())
+    }
+
+    fn capacity(&self, long: bool) -> Vec<u8> {
+        let last = self.blocks().saturating_sub(1);
+        let UnitDescription { block_bytes, physical_block_bytes, .. } = self.description;
+        if !long {
+            // All ones ask the initiator for the longer command.
+            let mut bytes = u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+            bytes.extend(block_bytes.to_be_bytes());
+            return bytes;
+        }
+        let mut bytes = vec![0; 32];
+        bytes[..8].copy_from_slice(&last.to_be_bytes());
+        bytes[8..12].copy_from_slice(&block_bytes.to_be_bytes());
+        // A number below 32.
+        bytes[13] = (physical_block_bytes / block_bytes).max(1).ilog2() as u8;
+        if self.description.discard_bytes.is_some() {
+            bytes[14] |= 0x80;
+            bytes[14] |= if self.description.zeroes_after_discard { 0x40 } else { 0 };
+        }
+        bytes
+    }
+}
+
+/// The single unit 0; no well-known unit.
+fn report_luns(select: u8) -> Vec<u8> {
+    let len = if select == 1 { 0 } else { 8 };
+    let mut bytes = vec![0; 8 + len];
+    bytes[3] = len as u8;
+    bytes
+}
+
+/// Whether a mode page exists.
+pub(crate) fn has_mode_page(page: u8, subpage: u8) -> bool {
+    let is_known = matches!(page, mode_page::CACHING | mode_page::CONTROL);
+    (is_known && (subpage == 0 || subpage == 0xFF)) || (page == mode_page::ALL && matches!(subpage, 0 | 0xFF))
+}
