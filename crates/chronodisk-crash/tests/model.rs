@@ -28,6 +28,7 @@ impl Cache {
             discard_unit_sectors: None,
             rotational: false,
             zones: None,
+            torn_write_sectors: None,
         };
         Cache { info, now: Nanos::ZERO, outstanding: Vec::new(), dirty: Vec::new(), knows: true, takes_ns: 10 }
     }

@@ -70,6 +70,7 @@ impl Cached {
             discard_unit_sectors: Some(8),
             rotational: false,
             zones: None,
+            torn_write_sectors: None,
         };
         let inner = QueuedDevice::new(info.clone(), Some(1), Steady);
         Cached { fault, info, inner, cache: SectorSet::EMPTY, outstanding: Vec::new() }
