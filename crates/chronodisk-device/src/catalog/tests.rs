@@ -187,7 +187,7 @@ fn every_built_in_device_has_a_row() {
 fn every_built_in_device_tells_its_volatile_sectors() {
     for known in Profile::builtin() {
         let profile = Profile::find(&known.name).unwrap();
-        contract::check_durability(&known.name, contract::cases(1), &|seed| {
+        contract::check_durability(&known.name, contract::cases(8), &|seed| {
             profile.build(&BuildOptions { seed, ..BuildOptions::default() }).unwrap()
         });
     }

@@ -133,7 +133,9 @@ impl DeviceModel for Cached {
         match self.fault {
             Fault::TellsNothing => ranges.clear(),
             Fault::TellsCompletedWrites => ranges = self.cache.clone().into_ranges(),
-            Fault::Wavers if self.outstanding.is_empty() && self.now().as_nanos() / 1_000 % 2 == 0 => ranges.clear(),
+            Fault::Wavers if self.outstanding.is_empty() && (self.now().as_nanos() / 1_000).is_multiple_of(2) => {
+                ranges.clear();
+            }
             Fault::TellsTooMuch if is_writing => ranges = std::iter::once(0..1 << 20).collect(),
             Fault::Descends => ranges.reverse(),
             Fault::Touches => {

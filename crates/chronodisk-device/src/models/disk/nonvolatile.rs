@@ -207,12 +207,15 @@ impl DeviceModel for NonvolatileDisk {
         Box::new(self.clone())
     }
 
-    /// Outstanding writes: those to the memory, and those to the disk itself.
+    /// Outstanding writes, and the disk's own, except for blocks that the memory keeps until the disk has them.
     fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let mut volatile: SectorSet = self.disk.volatile()?.into_iter().collect();
+        self.destaging.iter().for_each(|blocks| volatile.remove(blocks.clone()));
         let at_disk = self.at_disk.iter().filter_map(|(_, asked)| asked.as_ref());
-        let outside = self.waiting.iter().chain(at_disk).map(changed);
         let arriving = self.due.events().map(|(_, blocks)| blocks.clone());
-        Some(outside.chain(arriving).collect::<SectorSet>().into_ranges())
+        let outstanding = self.waiting.iter().chain(at_disk).map(changed).chain(arriving);
+        outstanding.for_each(|blocks| volatile.insert(blocks));
+        Some(volatile.into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
