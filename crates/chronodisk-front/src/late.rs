@@ -66,48 +66,50 @@ impl LateChanges {
 mod tests {
     use super::*;
 
+    /// Beginning and end of each part to change.
+    fn end(changes: &mut LateChanges, order: u64, op: Op, status: Status) -> Vec<(u64, u64)> {
+        changes.completed(order, op, status).into_iter().map(|part| (part.start, part.end)).collect()
+    }
+
     #[test]
     fn changes_end_in_order_of_arrival() {
-        let mut changes = LateChanges::new(0);
+        let changes = &mut LateChanges::new(0);
         let [first, second, third] = [0..8_192, 4_096..8_192, 0..1_024].map(|range| changes.arrived(range));
-        assert_eq!(changes.completed(third, Op::Write, Status::Ok), [0..1_024]);
-        assert_eq!(changes.completed(second, Op::Write, Status::Ok), [4_096..8_192]);
-        assert_eq!(changes.completed(first, Op::WriteZeroes, Status::Ok), [1_024..4_096]);
+        assert_eq!(end(changes, third, Op::Write, Status::Ok), [(0, 1_024)]);
+        assert_eq!(end(changes, second, Op::Write, Status::Ok), [(4_096, 8_192)]);
+        assert_eq!(end(changes, first, Op::WriteZeroes, Status::Ok), [(1_024, 4_096)]);
         // Both are gone: a later change is whole.
         let later = changes.arrived(0..8_192);
-        assert_eq!(changes.completed(later, Op::Discard, Status::Ok), [0..8_192]);
+        assert_eq!(end(changes, later, Op::Discard, Status::Ok), [(0, 8_192)]);
         assert!(changes.outstanding.is_empty());
     }
 
     #[test]
     fn a_failed_change_writes_nothing_or_its_first_sectors() {
-        let mut changes = LateChanges::new(0);
-        let mut ended = |op, status| {
-            let order = changes.arrived(0..4_096);
-            changes.completed(order, op, status)
-        };
-        assert_eq!(ended(Op::Write, Status::MediaError), []);
-        assert_eq!(ended(Op::Write, Status::Aborted), []);
-        let mut changes = LateChanges::new(3);
-        let mut ended = |op, status, len_bytes| {
+        for (torn_sectors, op, status, len_bytes, written_bytes) in [
+            (0, Op::Write, Status::MediaError, 4_096, 0),
+            (0, Op::Write, Status::Aborted, 4_096, 0),
+            (3, Op::Write, Status::MediaError, 4_096, 1_536),
+            (3, Op::Write, Status::MediaError, 1_536, 1_024),
+            (3, Op::Write, Status::MediaError, 512, 0),
+            (3, Op::Write, Status::Aborted, 4_096, 0),
+            (3, Op::Discard, Status::MediaError, 4_096, 0),
+        ] {
+            let changes = &mut LateChanges::new(torn_sectors);
             let order = changes.arrived(0..len_bytes);
-            changes.completed(order, op, status)
-        };
-        assert_eq!(ended(Op::Write, Status::MediaError, 4_096), [0..1_536]);
-        assert_eq!(ended(Op::Write, Status::MediaError, 1_536), [0..1_024]);
-        assert_eq!(ended(Op::Write, Status::MediaError, 512), []);
-        assert_eq!(ended(Op::Write, Status::Aborted, 4_096), []);
-        assert_eq!(ended(Op::Discard, Status::MediaError, 4_096), []);
+            let expected = if written_bytes > 0 { vec![(0, written_bytes)] } else { vec![] };
+            assert_eq!(end(changes, order, op, status), expected, "{op} {torn_sectors} {len_bytes}");
+        }
     }
 
     #[test]
     fn a_failed_change_overwrites_nothing_of_an_earlier_one() {
-        let mut changes = LateChanges::new(1);
+        let changes = &mut LateChanges::new(1);
         let [first, second] = [0..4_096, 0..4_096].map(|range| changes.arrived(range));
-        assert_eq!(changes.completed(second, Op::Write, Status::MediaError), [0..512]);
-        assert_eq!(changes.completed(first, Op::Write, Status::Ok), [512..4_096]);
+        assert_eq!(end(changes, second, Op::Write, Status::MediaError), [(0, 512)]);
+        assert_eq!(end(changes, first, Op::Write, Status::Ok), [(512, 4_096)]);
         let [first, second] = [0..4_096, 0..4_096].map(|range| changes.arrived(range));
         changes.dropped(second);
-        assert_eq!(changes.completed(first, Op::Write, Status::Ok), [0..4_096]);
+        assert_eq!(end(changes, first, Op::Write, Status::Ok), [(0, 4_096)]);
     }
 }

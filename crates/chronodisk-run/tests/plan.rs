@@ -98,6 +98,8 @@ fn options_that_contradict_each_other_are_refused() {
         (&["--root=device", "--host-writes"], "--root device can't be used with --host-writes"),
         (&["--root=device", "--squash"], "--root device can't be used with --squash"),
         (&["--durable"], "--durable needs a file"),
+        (&["--fault=kind=slow"], "kind=slow: `factor` is missing"),
+        (&["--device=wd-zn540-zones", "--fault=kind=transient,every=2"], "requests to a zoned device can't fail"),
         (&["--store=file", "--ram-budget=1GiB"], "--ram-budget needs --store ram"),
         (&["--device=null", "--record-store=file"], "--record-store works with one device only"),
         (&["--module=/no/such/module"], "--module /no/such/module"),

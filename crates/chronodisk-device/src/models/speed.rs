@@ -7,8 +7,8 @@
 //! the other's inverse in the sense that `ceil(τ / speed) ≤ t` exactly if `τ ≤ floor(t × speed)`. So a completion
 //! follows its arrival, no event is seen before it happens, and a step to an instant handles everything due there.
 //!
-//! The factor may change at an instant, and the inner time may stand still from there for a while. Conversions count from
-//! that instant, the anchor, so the steps before it do not matter.
+//! The factor may change at an instant, and the inner time may stand still from there for a while. Conversions count
+//! from that instant, the anchor, so the steps before it do not matter.
 //!
 //! The whole device is faster: transfers, waits, the drive's own work in idle times. Not modelled: a device with single
 //! faster parts, for which the profile is edited.

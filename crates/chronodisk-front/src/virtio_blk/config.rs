@@ -42,8 +42,8 @@ pub struct BlkConfig {
     pub seg_max: u32,
     /// The zones of a host-managed device, whose size is a power of two. It supports neither discard nor write-zeroes.
     pub zones: Option<ZoneLayout>,
-    /// Sectors at the beginning of a failed write that are written. `Some` means that requests can fail: their bytes then
-    /// move at the completion.
+    /// Sectors at the beginning of a failed write that are written. `Some` means that requests can fail: their bytes
+    /// then move at the completion.
     pub torn_write_sectors: Option<u32>,
 }
 

@@ -9,9 +9,9 @@
 //!
 //! | kind | effect | keys |
 //! |---|---|---|
-//! | `latent` | reads of bad sectors fail until the sectors are rewritten | `length` (all are bad) or `rate` (a share) |
+//! | `latent` | reads of bad sectors fail until they are rewritten | `length` (all are bad) or `rate` (a share) |
 //! | `transient` | a request fails, and its repetition succeeds | `every` or `rate`, `operation`, `retry-time` |
-//! | `recovered` | a request takes longer by the retries, without an error | `retry-time`, `every` or `rate`, `operation` |
+//! | `recovered` | a request takes longer, without an error | `retry-time`, `every` or `rate`, `operation` |
 //! | `slow` | all times of the device, or of requests to a region, are multiplied | `factor`, `offset`, `length` |
 //! | `hang` | nothing completes for a while | `at`, `for` |
 //! | `death` | all requests fail | `at` |
@@ -19,9 +19,9 @@
 //! | `lying-flush` | flushes complete at once without effect | `every` or `rate` |
 //! | `torn-write` | a write fails after its first sectors | `every` or `rate`, `sectors` |
 //!
-//! A fault is on from `from` (`at` for `hang`, `death` and `wear-out`) on, for the time `for`, and once `after-requests`
-//! requests and `after-written` bytes of writes have arrived. `offset` and `length` bound its addresses. The module
-//! `parameters` reads the keys.
+//! A fault begins at `from` (`at` for `hang`, `death` and `wear-out`) and lasts for the time `for`. With
+//! `after-requests` and `after-written` it begins after this number of requests and of written bytes. `offset` and
+//! `length` bound its addresses. The module `parameters` reads the keys.
 //!
 //! Modelled: retries halt the whole drive, as they do a disk with one arm, so that later requests wait behind them. A
 //! slow region multiplies the time from the drive's last completion, or the request's arrival if that is later, to the

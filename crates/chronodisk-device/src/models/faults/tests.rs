@@ -1,9 +1,13 @@
 //! Faults against the contract, their effects, and their refusals.
 
+use std::ops::Range;
+
 use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
-use crate::models::testing::{closed_loop, complete, counter};
-use crate::{BuildOptions, DeviceModel, Profile, Speed, advance, contract};
+use super::device::Faulty;
+use super::parameters::{Effect, Fault, Operation, Period, Selection};
+use crate::models::testing::{build, closed_loop, complete, counter};
+use crate::{BuildOptions, DeviceInfo, DeviceModel, Profile, Speed, advance, contract};
 
 const SECTORS: u64 = 8;
 
@@ -220,6 +224,75 @@ fn a_flush_that_lies_takes_no_time_and_does_not_reach_the_cache() {
     assert_eq!(took(&["kind=lying-flush"]), Nanos::from_nanos(1));
     assert!(took(&["kind=lying-flush,every=2"]) > Nanos::from_micros(100));
     assert!(took(&["kind=lying-flush,after-requests=2"]) > Nanos::from_micros(100));
+}
+
+/// A device with a volatile cache that only a flush writes back.
+struct Cached {
+    inner: Box<dyn DeviceModel>,
+    volatile: Vec<Range<u64>>,
+}
+
+impl DeviceModel for Cached {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn now(&self) -> Nanos {
+        self.inner.now()
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.inner.outstanding()
+    }
+
+    fn submit(&mut self, request: Request) {
+        match request.op {
+            Op::Flush => self.volatile.clear(),
+            Op::Write if !request.fua => self.volatile.push(request.lba.0..request.end().0),
+            _ => {}
+        }
+        self.inner.submit(request);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.inner.next_event()
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        self.inner.completion_bound()
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        self.inner.step(limit, completed);
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(Cached { inner: self.inner.fork(), volatile: self.volatile.clone() })
+    }
+
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        Some(self.volatile.clone())
+    }
+}
+
+#[test]
+fn sectors_stay_volatile_after_a_flush_that_lies() {
+    let flush = Request::new(1, Op::Flush, 0, 0);
+    let forced = Request { fua: true, ..write(3) };
+    let left = |effects: &[Effect]| {
+        let cached = Cached { inner: build("constant-1ms", 1), volatile: Vec::new() };
+        let (selection, operation, region) = (Selection::All, Operation::Any, 0..u64::MAX);
+        let period = Period { from: Nanos::ZERO, duration: Nanos::MAX, after_requests: 0, after_written: 0 };
+        let fault =
+            |effect: &Effect| Fault { effect: effect.clone(), period, region: region.clone(), operation, selection };
+        let device = &mut Faulty::new(Box::new(cached), effects.iter().map(fault).collect(), 1);
+        for request in [write(1), flush, forced] {
+            serve(device, request);
+        }
+        device.volatile()
+    };
+    assert_eq!(left(&[]), Some(vec![]));
+    assert_eq!(left(&[Effect::LyingFlush]), Some(vec![8..16, 24..32]));
 }
 
 #[test]
