@@ -15,7 +15,7 @@ pub fn with_completers(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let mut command = command.mut_args(|argument| match (argument.get_id().as_str(), argument.get_value_names()) {
         ("device" | "profile", _) => argument.add(ArgValueCompleter::new(profiles)),
-        ("run" | "runs", _) => argument.add(ArgValueCompleter::new(run_names)),
+        ("from" | "run" | "runs", _) => argument.add(ArgValueCompleter::new(run_names)),
         ("tags" | "tag", _) => argument.add(ArgValueCandidates::new(tags)),
         _ => argument,
     });

@@ -125,8 +125,8 @@ pub fn cuts(
     instants.into_iter().chain([end]).map(cut).collect()
 }
 
-/// Draws states that the rules of the block layer allow: any subset of the changes that are not durable, torn at blocks.
-/// A block then has the newest of its changes that is not lost.
+/// Draws states that the rules of the block layer allow: any subset of the changes that are not durable, torn at
+/// blocks. A block then has the newest of its changes that is not lost.
 #[must_use]
 pub fn any(history: &History, cuts: &[Cut], seed: u64) -> Vec<State> {
     let mut random = RandomStream::new(seed, "crash", "states");

@@ -19,10 +19,12 @@ use crate::{output, version};
 /// unmounts it, runs the file system's checker, mounts it again, and runs CHECK. CMD may write lines to the pipe
 /// $CHRONODISK_ACK; CHECK gets the lines acknowledged before the cut in the file $CHRONODISK_ACK.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 1 if a state failed; CMD's own status if CMD failed.\n\n\
+#[command(
+    after_help = "Exit status: 1 if a state failed, CMD's own status if CMD failed, 128+n if signal n ended the checks.\n\n\
     Example: chronodisk crash -d samsung-970-pro --capacity 64MiB \\\n           \
     --check 'test -s file || test ! -s $CHRONODISK_ACK' \\\n           \
-    -- sh -c 'echo data >/mnt/file; sync; echo saved >$CHRONODISK_ACK'")]
+    -- sh -c 'echo data >/mnt/file; sync; echo saved >$CHRONODISK_ACK'"
+)]
 pub struct Arguments {
     #[command(flatten)]
     crash: CrashArguments,

@@ -100,8 +100,7 @@ impl State<'_> {
     /// Copies the acknowledged lines to the kernel's own file system of devices, because a mount may hide the host's
     /// file.
     fn copy_acknowledged(&self) -> io::Result<()> {
-        let lines = fs::read(&self.options.acknowledged[self.device])?;
-        fs::write(self.acknowledged(), lines)?;
+        fs::copy(&self.options.acknowledged[self.device], self.acknowledged())?;
         fs::set_permissions(self.acknowledged(), fs::Permissions::from_mode(0o444))
     }
 

@@ -9,6 +9,7 @@ use chronodisk_report::PhaseName;
 use super::acknowledged::Acknowledged;
 use super::arguments::{CrashArguments, StateChoice};
 use super::setup::Setup;
+use crate::arguments::PROGRAM_PREFIX;
 use crate::device;
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
@@ -40,11 +41,12 @@ pub fn record_for_crash(
     if arguments.check.as_deref().is_none_or(|check| check.trim().is_empty()) {
         return Err(Failure::usage("--check is empty; expected a shell command"));
     }
+    states_fit(arguments)?;
     let guest = arguments.of_run()?;
     recorded.add_effective(&[("cpu", "cpu"), ("kernel-scale", "kernel_scale"), ("ram-budget", "ram_budget_bytes")]);
     let command: Vec<OsString> = arguments.command.clone();
     let mut plan = RunPlan::resolve(&guest, Work::Command(command, None), recorded, caller)?;
-    let info = device_fits(arguments)?;
+    let info = fitting_device(arguments)?;
     let directory = plan.directory.clone();
     if directory.crash_recording().exists() {
         let shown = directory.path().display();
@@ -64,7 +66,7 @@ pub fn record_for_crash(
     let kept = run.and_then(|run| {
         let is_complete = run.is_kept && run.failure.is_none() && run.status == status::FINE;
         if is_complete {
-            setup(arguments, &plan.options, info.as_ref(), &run, acknowledged)?.write(&directory)?;
+            setup(arguments, &plan.options, &info, &run, acknowledged)?.write(&directory)?;
         }
         Ok((run, is_complete))
     });
@@ -75,26 +77,30 @@ pub fn record_for_crash(
     kept.map(|(run, is_recorded)| CrashRecorded { run, directory, is_recorded })
 }
 
-/// Whether states of the device can be made. Returns its properties if the model is in this process.
-fn device_fits(arguments: &CrashArguments) -> Result<Option<DeviceInfo>, Failure> {
-    let name = arguments.device.as_deref();
+/// Refuses models whose state is not in this process, before such a model is started.
+fn states_fit(arguments: &CrashArguments) -> Result<(), Failure> {
+    let is_program = arguments.device.as_ref().is_some_and(|device| device.starts_with(PROGRAM_PREFIX));
+    match arguments.states {
+        StateChoice::Model if is_program || arguments.elsewhere.server.is_some() => {
+            Err(Failure::usage("--states model can't be used with exec: models or --server")
+                .help("they do not tell what a loss of power would lose; use --states any"))
+        }
+        StateChoice::Model | StateChoice::Any => Ok(()),
+    }
+}
+
+/// The device's properties, if states of it can be made.
+fn fitting_device(arguments: &CrashArguments) -> Result<DeviceInfo, Failure> {
     let on = &arguments.on;
-    let device = device::load_anywhere(name, &arguments.elsewhere, on.capacity, on.seed)?;
+    let device = device::load_anywhere(arguments.device.as_deref(), &arguments.elsewhere, on.capacity, on.seed)?;
+    let info = device.info().clone();
     if device.is_zoned() {
         return Err(Failure::usage(format!("{} is a zoned device, which crash does not support", device.name())));
     }
-    if arguments.states == StateChoice::Any {
-        return Ok(Some(device.info().clone()));
+    if arguments.states == StateChoice::Model && on.change(device)?.model()?.volatile().is_none() {
+        return Err(unknown(&info.name));
     }
-    let is_here = arguments.elsewhere.server.is_none() && device.used().program.is_none();
-    if !is_here {
-        return Err(Failure::usage("--states model can't be used with exec: models or --server")
-            .help("they do not tell what a loss of power would lose; use --states any"));
-    }
-    if on.change(device)?.model()?.volatile().is_none() {
-        return Err(unknown(name.unwrap_or_default()));
-    }
-    Ok(None)
+    Ok(info)
 }
 
 /// The model does not implement the method.
@@ -106,7 +112,7 @@ pub(super) fn unknown(name: &str) -> Failure {
 fn setup(
     arguments: &CrashArguments,
     options: &RunOptions,
-    info: Option<&DeviceInfo>,
+    info: &DeviceInfo,
     run: &Executed,
     acknowledged: Acknowledged,
 ) -> Result<Setup, Failure> {
@@ -126,7 +132,7 @@ fn setup(
         states: arguments.states,
         cuts: arguments.cuts,
         seed: arguments.on.seed,
-        write_back: info.is_none_or(|info| info.volatile_cache),
+        write_back: info.volatile_cache,
         interval_ns: (command.start_ns, command.end_ns),
         acknowledged: acknowledged.into_lines(),
     })

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use chronodisk_crash::{History, Lost, State};
-use chronodisk_engine::ending::signal_name;
+use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::{FileSystem, StateStep};
 use chronodisk_report::{AtomicFile, counted};
 use chronodisk_sim::{Nanos, Op};
@@ -63,6 +63,9 @@ pub struct CrashResult {
     pub states_failed: usize,
     /// Name of the signal that ended the checks.
     pub ended_by_signal: Option<&'static str>,
+    /// Number of that signal.
+    #[serde(skip)]
+    signal: Option<i32>,
     /// The failures, in the order of the states.
     pub failures: Vec<CrashFailure>,
 }
@@ -179,6 +182,7 @@ impl CrashResult {
             states_checked: findings.verdicts.iter().flatten().count(),
             states_failed: failures.len(),
             ended_by_signal: signal.map(signal_name),
+            signal,
             failures,
         }
     }
@@ -199,9 +203,13 @@ impl CrashResult {
         text
     }
 
-    /// The exit status: 1 if a state failed.
+    /// The exit status: 1 if a state failed, else 128+n if signal n ended the checks.
     pub fn status(&self) -> u8 {
-        if self.failures.is_empty() { status::FINE } else { status::CHECK_FAILED }
+        match (self.failures.is_empty(), self.signal) {
+            (false, _) => status::CHECK_FAILED,
+            (true, Some(signal)) => status_of(signal),
+            (true, None) => status::FINE,
+        }
     }
 
     /// The result for people.

@@ -143,7 +143,8 @@ pub struct GuestArguments {
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub sample_every: Option<Nanos>,
 
-    /// Diagnostic: writes every operation on the device's bytes to a new file
+    /// Records every request of the device with its bytes and instants to a new file, in the format of
+    /// docs/power-cuts.md
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record_store: Option<PathBuf>,
 

@@ -12,7 +12,8 @@
 //! | 3 | write zeroes and reserve their space | offset and length (64 bits each) |
 //! | 4 | discard | offset and length (64 bits each) |
 //! | 5 | flush | none |
-//! | 6 | arrival | id, instant in ns, first sector (64 bits each), sectors, issuer (32 bits each), queue (16 bits), operation, priority, FUA, failure of the store (8 bits each) |
+//! | 6 | arrival | id, instant in ns, first sector (64 bits each), sectors, issuer (32 bits each), |
+//! | | | queue (16 bits), operation, priority, FUA, failure of the store (8 bits each) |
 //! | 7 | completion | id, instant in ns (64 bits each), status (8 bits) |
 //! | 8 | end | number of the entries before it (64 bits) |
 //!
