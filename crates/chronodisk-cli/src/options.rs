@@ -144,20 +144,23 @@ mod tests {
     ];
 
     /// Requirements of single flags.
-    const COMPANIONS: [&[&str]; 6] = [
+    const COMPANIONS: [&[&str]; 8] = [
         &[],
         &["--squash"],
         &["--server=localhost:9000"],
         &["--shadow=disk"],
         &["--tls-certificates=folder"],
         &["--nbd=unix:socket"],
+        &["--iscsi=3260", "--iscsi-user=name"],
+        &["--iscsi=3260", "--iscsi-secret-file=secret"],
     ];
 
     /// Values for flags of text whose values are neither free nor listed by the parser.
-    const VALUES: [(&str, &str); 10] = [
+    const VALUES: [(&str, &str); 11] = [
         ("arrival-skew", "20us"),
         ("completion-lead", "20us"),
         ("content", "text"),
+        ("iscsi", "127.0.0.1:3260"),
         ("metrics", "tcp:127.0.0.1:9"),
         ("nbd", "unix:other"),
         ("plot", "plot.svg"),

@@ -292,6 +292,7 @@ fn attributes_order_tasks_and_the_head_of_the_queue_has_priority() {
     assert_eq!(blocks(&initiator), [4]);
     finish(&mut initiator, 0);
     assert_eq!(blocks(&initiator), [5]);
+    let _ = initiator.answers();
     initiator.send_command(read(7), FINAL | READ | 4, 512, &[]);
     initiator.complete_all();
     assert_eq!(initiator.answers()[0].sense(), Some((0xB, 0x49, 0)), "an unknown attribute");

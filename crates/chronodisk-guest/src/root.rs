@@ -434,6 +434,8 @@ mod tests {
         GuestSpec {
             replays: false,
             records: false,
+            checks_states: None,
+            acknowledges: false,
             makes_file_system: true,
             command: words(command),
             environment: words(&["PATH=/usr/local/bin:/usr/bin:/bin"]),

@@ -50,6 +50,33 @@ const TOKEN_BYTES_MAX: usize = TextFile::Token.limit_bytes() as usize;
 const CLIENT: &[u8] = b"chronodisk emulator client";
 const SERVER: &[u8] = b"chronodisk emulator server";
 
+/// Reads a secret from a file, without the white space around it. The file must belong to this user and be accessible to
+/// no other.
+///
+/// # Errors
+/// The file's problem.
+pub fn secret_of_file(path: &Path) -> Result<Vec<u8>, TokenError> {
+    let wrong = |kind| TokenError { path: path.to_owned(), kind };
+    let read = |path: &Path| {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let text = TextFile::Token.read_bytes(file).map_err(|error| match error {
+            TextError::Unreadable(error) => error,
+            error => io::Error::other(error),
+        })?;
+        Ok((metadata, text))
+    };
+    let (metadata, text) = read(path).map_err(|error| wrong(TokenErrorKind::Unreadable(error)))?;
+    if metadata.mode() & 0o077 != 0 {
+        return Err(wrong(TokenErrorKind::Shared { mode: metadata.mode() & 0o777 }));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != user && metadata.uid() != 0 {
+        return Err(wrong(TokenErrorKind::Foreign { uid: metadata.uid() }));
+    }
+    Ok(text.trim_ascii().to_vec())
+}
+
 impl Token {
     /// Reads the token from a file, without the white space around it. The file must belong to this user and be
     /// accessible to no other.
@@ -57,25 +84,9 @@ impl Token {
     /// # Errors
     /// The file's problem.
     pub fn from_file(path: &Path) -> Result<Token, TokenError> {
-        let wrong = |kind| TokenError { path: path.to_owned(), kind };
-        let read = |path: &Path| {
-            let file = File::open(path)?;
-            let metadata = file.metadata()?;
-            let text = TextFile::Token.read_bytes(file).map_err(|error| match error {
-                TextError::Unreadable(error) => error,
-                error => io::Error::other(error),
-            })?;
-            Ok((metadata, text))
-        };
-        let (metadata, text) = read(path).map_err(|error| wrong(TokenErrorKind::Unreadable(error)))?;
-        if metadata.mode() & 0o077 != 0 {
-            return Err(wrong(TokenErrorKind::Shared { mode: metadata.mode() & 0o777 }));
-        }
-        let user = rustix::process::geteuid().as_raw();
-        if metadata.uid() != user && metadata.uid() != 0 {
-            return Err(wrong(TokenErrorKind::Foreign { uid: metadata.uid() }));
-        }
-        Token::new(text.trim_ascii()).ok_or_else(|| wrong(TokenErrorKind::Length { len: text.trim_ascii().len() }))
+        let text = secret_of_file(path)?;
+        let kind = TokenErrorKind::Length { len: text.len() };
+        Token::new(&text).ok_or_else(|| TokenError { path: path.to_owned(), kind })
     }
 
     /// A token of these bytes; `None` if it is too short or too long.

@@ -45,7 +45,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind};
+pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind, secret_of_file};
 pub use frame::{Decoder, Frame, encode_frame};
 pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
 

@@ -13,7 +13,7 @@ use chronodisk_engine::listen::{Listener, Place, Socket};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Shared;
-use super::nbd::RECEIVE_TIMEOUT;
+use super::stream::RECEIVE_TIMEOUT;
 
 /// Address of a server: `unix:PATH`, `HOST:PORT`, or `PORT` on the loopback interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

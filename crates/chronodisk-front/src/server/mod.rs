@@ -1,6 +1,6 @@
 //! Serves a device to real clients: sockets and threads around the sans-I/O sessions.
 //!
-//! All connections share one skeleton (`connection`), with a `Protocol` for NBD, vhost-user and FUSE.
+//! All connections share one skeleton (`connection`), with a `Protocol` for byte streams (NBD, iSCSI), vhost-user and FUSE.
 //! `docs/adding-a-front-end.md` describes how to add one.
 //!
 //! [`Server`] owns the store, and the engine on the host's clock. Every connection has a thread of its own, which
@@ -19,6 +19,7 @@ mod connection;
 mod core;
 mod fuse;
 mod helpers;
+mod iscsi;
 mod late;
 mod listen;
 mod moving;
@@ -29,6 +30,7 @@ mod preload;
 mod recording;
 mod rehearsal;
 mod shadowing;
+mod stream;
 mod unmeasured;
 mod vhost;
 mod worker;
@@ -55,6 +57,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use self::core::Core;
 pub use self::fuse::FuseAttachment;
 use self::helpers::Helpers;
+pub use self::iscsi::IscsiOptions;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
 pub use self::preload::{OverflowView, Preloaded};

@@ -19,8 +19,22 @@ pub struct ServeArguments {
 
     /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface; a HOST
     /// that other machines reach needs --tls-verify-peer or --insecure
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present_any = ["vhost_user", "attach"])]
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present_any = ["iscsi", "vhost_user", "attach"])]
     pub nbd: Vec<Address>,
+
+    /// Listens for iSCSI initiators at this address. A bare PORT listens on the loopback interface; a HOST that other
+    /// machines reach needs --iscsi-user or --insecure
+    #[arg(long, value_name = "HOST:PORT|PORT", value_parser = tcp_address)]
+    pub iscsi: Option<Address>,
+
+    /// Serves only iSCSI initiators that log in with this name and the secret of --iscsi-secret-file (CHAP)
+    #[arg(long, value_name = "NAME", requires_all = ["iscsi", "iscsi_secret_file"])]
+    pub iscsi_user: Option<String>,
+
+    /// Reads the secret of --iscsi-user, of 12 to 255 bytes, from this file. Other users must not be able to read the
+    /// file
+    #[arg(long, value_name = "FILE", requires = "iscsi_user")]
+    pub iscsi_secret_file: Option<PathBuf>,
 
     /// Listens for a virtual machine at this socket, with the protocol vhost-user-blk
     #[arg(long, value_name = "PATH")]
@@ -86,7 +100,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections_per_address: Option<u32>,
 
-    /// Limits the memory for data of NBD clients' requests, at least 64MiB in all. Further requests wait
+    /// Limits the memory for data of NBD and iSCSI clients' requests, at least 64MiB in all. Further requests wait
     #[arg(long, value_name = "SIZE", value_parser = client_memory, default_value = "1GiB")]
     pub client_memory: u64,
 
@@ -120,7 +134,7 @@ pub struct ServeArguments {
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
 
-    /// Listens beyond the loopback interface without verifying who connects, for --nbd and --metrics
+    /// Listens beyond the loopback interface without verifying who connects, for --nbd, --iscsi and --metrics
     #[arg(long)]
     pub insecure: bool,
 
@@ -134,11 +148,11 @@ pub struct ServeArguments {
 
     /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface;
     /// another address needs --insecure
-    #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
+    #[arg(long, value_name = "HOST:PORT|PORT", value_parser = tcp_address)]
     pub metrics: Option<Address>,
 
-    /// Runs this shell command with the device's address in $uri and the socket's path in $unixsocket, and ends with
-    /// its status
+    /// Runs this shell command with the address of --nbd, else of --iscsi, in $uri and the socket's path in $unixsocket.
+    /// Ends with the command's status
     #[arg(long, value_name = "CMD")]
     pub run: Option<OsString>,
 
@@ -170,9 +184,9 @@ fn client_memory(text: &str) -> Result<u64, String> {
 
 const CLIENT_MEMORY_MIN: u64 = 64 << 20;
 
-fn metrics_address(text: &str) -> Result<Address, String> {
+fn tcp_address(text: &str) -> Result<Address, String> {
     match text.parse()? {
-        Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus does not support Unix sockets".into()),
+        Address::Unix(_) => Err("expected HOST:PORT or PORT; clients do not support Unix sockets".into()),
         address => Ok(address),
     }
 }

@@ -15,7 +15,7 @@ use crate::notes::note;
 pub fn check_read_only(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.vhost_user.is_some() && arguments.read_only {
         return Err(Failure::usage(
-            "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
+            "--read-only does not work with --vhost-user; configure the virtual machine to open the device read-only",
         ));
     }
     Ok(())
@@ -42,6 +42,17 @@ pub fn check_exposure(arguments: &ServeArguments) -> Result<(), Failure> {
                  or accept anybody with --insecure",
             ));
         }
+    }
+    if let Some(address) = arguments.iscsi.as_ref().filter(|address| is_beyond_loopback(address))
+        && arguments.iscsi_user.is_none()
+    {
+        return Err(Failure::usage(format!(
+            "--iscsi {address}: initiators on other machines could read and write the device without a secret"
+        ))
+        .help(
+            "give them a secret with --iscsi-user NAME and --iscsi-secret-file FILE, listen on the loopback interface, \
+             or accept anybody with --insecure",
+        ));
     }
     match &arguments.metrics {
         Some(address) if is_beyond_loopback(address) => {

@@ -21,20 +21,28 @@ use super::guard::Guard;
 use crate::failure::{Failure, status};
 use crate::signals::EndSignals;
 
+/// Ways to the device.
+pub struct Places<'a> {
+    /// The first listener's address.
+    pub first: Option<&'a Address>,
+    /// The first address of NBD or iSCSI, as clients expect it.
+    pub uri: Option<&'a str>,
+    pub block_device: Option<&'a Path>,
+}
+
 /// Starts the command of `--run`, which finds the device in its environment.
 pub fn captive(
     arguments: &ServeArguments,
     command: &std::ffi::OsStr,
-    first: Option<&Address>,
-    block_device: Option<&Path>,
+    places: Places<'_>,
     guard: &Guard,
 ) -> Result<Child, Failure> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command);
-    if let (Some(first), false) = (first, arguments.nbd.is_empty()) {
-        shell.env("uri", arguments.nbd_uri(first));
+    if let Some(uri) = places.uri {
+        shell.env("uri", uri);
     }
-    match first {
+    match places.first {
         Some(Address::Unix(path)) => {
             shell.env("unixsocket", path);
         }
@@ -43,7 +51,7 @@ pub fn captive(
         }
         None => {}
     }
-    if let Some(device) = block_device {
+    if let Some(device) = places.block_device {
         shell.env("device", device);
     }
     if arguments.result.json {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use chronodisk_engine::ending::Offspring;
+use chronodisk_front::iscsi::Credentials;
 use chronodisk_front::nbd::Tls;
 use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
 use chronodisk_report::{EndedBy, RunResult, ShadowResult};
@@ -15,7 +16,7 @@ use super::guard::Guard;
 use super::http::{Page, PageServer};
 use super::metrics::{self, Metrics};
 use super::shadow;
-use super::start::{BytesPlan, attach, listen, server_options, start, tls};
+use super::start::{BytesPlan, Listening, Started, attach, credentials, listen, server_options, start, tls};
 use super::store::{self, StorePlan};
 use crate::device::{self, Device};
 use crate::executed::Executed;
@@ -42,6 +43,7 @@ pub struct ServePlan<'a> {
     described: Option<shadow::Described>,
     bytes: BytesPlan,
     tls: Tls,
+    credentials: Option<Credentials>,
     options: ServerOptions,
 }
 
@@ -84,10 +86,21 @@ impl<'a> ServePlan<'a> {
             None => BytesPlan::Store(StorePlan::resolve(arguments, device.info().volatile_cache)?),
         };
         let tls = tls(arguments)?;
+        let credentials = credentials(arguments)?;
         before::check_read_only(arguments)?;
-        let plan =
-            ServePlan { directory, arguments, recorded, caller, started_at, device, described, bytes, tls, options };
-        Ok(plan)
+        Ok(ServePlan {
+            directory,
+            arguments,
+            recorded,
+            caller,
+            started_at,
+            device,
+            described,
+            bytes,
+            tls,
+            credentials,
+            options,
+        })
     }
 }
 
@@ -98,17 +111,17 @@ pub fn serve(
     figures: bool,
     watch: &mut dyn FnMut(ServeProgress<'_>),
 ) -> Result<Executed, Failure> {
-    let ServePlan { directory, arguments, device, described, bytes, tls, options, .. } = plan;
+    let ServePlan { directory, arguments, device, described, bytes, tls, credentials, options, .. } = plan;
     // Before any thread is started, so that no thread receives the signal.
     let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
     // Declared before its writers, so that it is dropped after them.
     let unused = directory.make_fresh()?;
     let new_store = NewStore::at(bytes.path());
-    let (mut server, overflow) = start(arguments, &device, bytes, tls, options)?;
+    let Started { mut server, overflow, iscsi } = start(arguments, &device, bytes, tls, credentials, options)?;
     let gathered = Gathered::new(&directory.log(0))?;
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;
-    let addresses = listen(arguments, &device, &mut server)?;
+    let Listening { addresses, uris } = listen(arguments, &device, iscsi, &mut server)?;
     let attachment = attach(arguments, &device, &mut server, &plan.caller.executable)?;
     let block_device = attachment.as_ref().map(|attachment| attachment.path().to_owned());
     let metrics = arguments.metrics.as_ref().map(|address| {
@@ -125,12 +138,13 @@ pub fn serve(
     let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
     let child = match arguments.run.as_ref().zip(guard) {
         Some((command, guard)) => {
-            let first = addresses.first();
-            let child = ending::captive(arguments, command, first, block_device.as_deref(), &guard)?;
+            let (first, uri) = (addresses.first(), uris.first().map(String::as_str));
+            let places = ending::Places { first, uri, block_device: block_device.as_deref() };
+            let child = ending::captive(arguments, command, places, &guard)?;
             Some((child, guard))
         }
         None => {
-            announce(arguments, &addresses);
+            announce(arguments, &uris);
             None
         }
     };
@@ -227,9 +241,8 @@ fn final_status(of_command: u8, outcome: &ServerOutcome) -> u8 {
     if server_failure(outcome).is_some() { status::HOST_LACKS } else { of_command }
 }
 
-fn announce(arguments: &ServeArguments, addresses: &[Address]) {
-    let nbd = addresses.iter().take(arguments.nbd.len());
-    nbd.for_each(|address| note(format_args!("serving at {}", arguments.nbd_uri(address))));
+fn announce(arguments: &ServeArguments, uris: &[String]) {
+    uris.iter().for_each(|uri| note(format_args!("serving at {uri}")));
     if let Some(path) = &arguments.vhost_user {
         note(format_args!("serving vhost-user-blk at {}", path.display()));
     }

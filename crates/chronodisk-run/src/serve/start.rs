@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use chronodisk_engine::listen::Share;
+use chronodisk_engine::protocol::secret_of_file;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
 use chronodisk_front::fuse::FuseFile;
+use chronodisk_front::iscsi::{Credentials, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions};
+use chronodisk_front::scsi::UnitDescription;
+use chronodisk_front::server::{Address, IscsiOptions, OverflowView, Server, ServerOptions};
 use chronodisk_native::Attachment;
 use chronodisk_sim::SECTOR_BYTES;
 
@@ -60,14 +63,23 @@ impl BytesPlan {
     }
 }
 
+/// A server without listeners.
+pub(super) struct Started {
+    pub server: Server,
+    pub overflow: Option<OverflowView>,
+    /// The target of `--iscsi`.
+    pub iscsi: Option<IscsiOptions>,
+}
+
 /// Opens the store, and makes the server.
 pub(super) fn start(
     arguments: &ServeArguments,
     device: &Device,
     bytes: BytesPlan,
     tls: Tls,
+    credentials: Option<Credentials>,
     options: ServerOptions,
-) -> Result<(Server, Option<OverflowView>), Failure> {
+) -> Result<Started, Failure> {
     let info = device.info();
     let (is_real, real_block_bytes) = match &bytes {
         BytesPlan::Real(target) => (true, target.store.block_bytes()),
@@ -91,6 +103,7 @@ pub(super) fn start(
         trim: info.discard_unit_sectors.is_some(),
         ..Export::new("", size_bytes)
     };
+    let iscsi = arguments.iscsi.is_some().then(|| iscsi_options(device, &export, is_real, credentials));
     let offer = ServerOffer::new(vec![export], tls).map_err(Failure::usage)?;
     if arguments.lock_memory {
         real_host::lock_memory().map_err(|error| {
@@ -102,13 +115,14 @@ pub(super) fn start(
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     if is_real {
         let options = ServerOptions { helpers_max: arguments.shadow_depth as usize, ..options };
-        return Ok((Server::shadow(device.model()?, store, offer, clock, options).map_err(cant_start)?, None));
+        let server = Server::shadow(device.model()?, store, offer, clock, options).map_err(cant_start)?;
+        return Ok(Started { server, overflow: None, iscsi });
     }
     let mut engine = Engine::new();
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model()?);
     let server = Server::new(engine, index, store, offer, clock, options).map_err(cant_start)?;
-    Ok((server, overflow))
+    Ok(Started { server, overflow, iscsi })
 }
 
 /// Reads the certificates.
@@ -123,21 +137,68 @@ pub(super) fn tls(arguments: &ServeArguments) -> Result<Tls, Failure> {
     })
 }
 
+/// Listeners of a server.
+pub(super) struct Listening {
+    /// Addresses of NBD, then of iSCSI, then of vhost-user.
+    pub addresses: Vec<Address>,
+    /// Addresses of NBD and of iSCSI as their clients expect them.
+    pub uris: Vec<String>,
+}
+
 pub(super) fn listen(
     arguments: &ServeArguments,
     device: &Device,
+    iscsi: Option<IscsiOptions>,
     server: &mut Server,
-) -> Result<Vec<Address>, Failure> {
+) -> Result<Listening, Failure> {
     let listened = arguments.nbd.iter().map(|address| server.listen_nbd(address));
     let mut addresses: Vec<Address> =
         listened.collect::<Result<_, _>>().map_err(|error| Failure::host(format!("--nbd {error}")))?;
+    let mut uris: Vec<String> = addresses.iter().map(|address| arguments.nbd_uri(address)).collect();
+    if let (Some(address), Some(options)) = (&arguments.iscsi, iscsi) {
+        let listened = server.listen_iscsi(address, options);
+        let (address, target) = listened.map_err(|error| Failure::host(format!("--iscsi {error}")))?;
+        uris.push(format!("iscsi://{address}/{target}/0"));
+        addresses.push(address);
+    }
     if let Some(path) = &arguments.vhost_user {
         let address = Address::Unix(path.clone());
         let listened = server.listen_vhost_user(&address, BlkConfig::of(device.info()));
         listened.map_err(|error| Failure::host(format!("--vhost-user {error}")))?;
         addresses.push(address);
     }
-    Ok(addresses)
+    Ok(Listening { addresses, uris })
+}
+
+/// Name and secret of iSCSI initiators.
+pub(super) fn credentials(arguments: &ServeArguments) -> Result<Option<Credentials>, Failure> {
+    let (Some(user), Some(path)) = (&arguments.iscsi_user, &arguments.iscsi_secret_file) else { return Ok(None) };
+    let failed = |reason: String| Failure::usage(format!("--iscsi-secret-file: {reason}"));
+    let secret = secret_of_file(path).map_err(|error| failed(error.to_string()))?;
+    if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
+        return Err(failed(format!(
+            "{}: the secret has {} bytes; expected {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} (such as `openssl rand \
+             -hex 16`)",
+            path.display(),
+            secret.len()
+        )));
+    }
+    Ok(Some(Credentials { user: user.clone(), secret }))
+}
+
+/// The device as an iSCSI target, with the size and the blocks of the offered export.
+fn iscsi_options(device: &Device, export: &Export, is_real: bool, credentials: Option<Credentials>) -> IscsiOptions {
+    let options = IscsiOptions::of(device.info(), export.size_bytes);
+    let block_bytes = export.block_bytes_min;
+    let unit = UnitDescription {
+        block_bytes,
+        physical_block_bytes: options.unit.physical_block_bytes.max(block_bytes),
+        read_only: export.read_only,
+        // A real device may keep the contents.
+        zeroes_after_discard: !is_real,
+        ..options.unit
+    };
+    IscsiOptions { unit, credentials, ..options }
 }
 
 /// Makes the block device of `--attach`.
