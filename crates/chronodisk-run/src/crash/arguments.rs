@@ -46,8 +46,8 @@ pub struct CrashArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
 
-    /// Runs this shell command on each state, in the mounted file system. A status other than zero is a failure.
-    /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut, $CHRONODISK_DEVICE the device
+    /// Runs this shell command on each state, in the mounted file system; a status other than zero is a failure.
+    /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut
     #[arg(long, value_name = "CHECK", required_unless_present = "from")]
     pub check: Option<String>,
 
