@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates whose results depend only on their input.
-const PURE_CRATES: [&str; 5] = ["sim", "device", "trace", "store", "squash"];
+const PURE_CRATES: [&str; 6] = ["sim", "device", "trace", "crash", "store", "squash"];
 
 /// Crates on which none of them may depend, by the beginning of the name.
 const BANNED_DEPENDENCIES: [&str; 16] = [

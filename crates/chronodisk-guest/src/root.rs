@@ -433,6 +433,8 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().into()).collect();
         GuestSpec {
             replays: false,
+            checks_states: None,
+            acknowledges: false,
             records: false,
             checks_states: None,
             acknowledges: false,

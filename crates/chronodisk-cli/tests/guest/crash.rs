@@ -56,6 +56,7 @@ fn a_log_with_a_missing_fdatasync_is_found_and_shrunk_to_its_write() {
     let fewest = &failure["fewest"];
     assert_eq!(fewest["requests"], 1, "{failure}");
     assert_eq!((&fewest["lost"][0]["op"], &fewest["lost"][0]["sectors"]), (&"write".into(), &8.into()), "{failure}");
+    assert_eq!(fewest["lost"][0]["files"], serde_json::json!(["/log"]), "{failure}");
     repeats_equally(&chronodisk, &run, &found);
     let complete = crash(&chronodisk, &flags[..4], &["sh", "-c", LOG, "sh", "none"]);
     let complete = result(&complete, 0);

@@ -46,13 +46,13 @@ pub struct CrashArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
 
-    /// Runs this shell command on each state, in the mounted file system. A status other than zero is a failure.
-    /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut, $CHRONODISK_DEVICE the device
+    /// Runs this shell command on each state, in the mounted file system; a status other than zero is a failure.
+    /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut
     #[arg(long, value_name = "CHECK", required_unless_present = "from")]
     pub check: Option<String>,
 
     /// Checks the states of a kept run again, without running CMD
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["device", "server", "command"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = OF_RECORDING)]
     pub from: Option<String>,
 
     /// Checks this state alone; several are given by repetition
@@ -107,6 +107,29 @@ pub struct CrashArguments {
     #[arg(last = true, required_unless_present = "from", value_name = "CMD ARGS", num_args = 1..)]
     pub command: Vec<OsString>,
 }
+
+/// Arguments that a kept run has already.
+const OF_RECORDING: [&str; 19] = [
+    "device",
+    "server",
+    "fs",
+    "capacity",
+    "state",
+    "device_speed",
+    "limit",
+    "seed",
+    "cuts",
+    "states",
+    "mount",
+    "root",
+    "root_files",
+    "mkfs_options",
+    "mount_options",
+    "clock",
+    "kernel",
+    "modules",
+    "command",
+];
 
 /// Number of cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

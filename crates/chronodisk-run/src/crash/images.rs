@@ -14,6 +14,9 @@ use crate::failure::Failure;
 /// Most bytes of one change in a difference.
 const CHANGE_BYTES_MAX: usize = 1 << 20;
 
+/// Beginning of the folder's name; the number of its process follows.
+const PREFIX: &str = ".states-";
+
 /// A folder for the files, removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
@@ -22,7 +25,8 @@ impl Scratch {
     /// Makes the folder in a directory.
     pub fn make(directory: &Path) -> Result<Self, Failure> {
         let absolute = std::path::absolute(directory).unwrap_or(directory.to_owned());
-        let path = absolute.join(format!(".states-{}", std::process::id()));
+        remove_stale(&absolute);
+        let path = absolute.join(format!("{PREFIX}{}", std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| Failure::host(format!("{}: can't create: {error}", path.display())))?;
         Ok(Scratch(path))
@@ -30,6 +34,17 @@ impl Scratch {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+}
+
+/// Removes the folders of killed processes.
+fn remove_stale(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix(PREFIX).filter(|number| number.parse::<u32>().is_ok());
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod acknowledged;
 mod arguments;
 mod checker;
+mod files;
 mod images;
 mod load;
 mod make;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use chronodisk_crash::State;
 use chronodisk_engine::ending::{EndRequests, kill_with_starter};
-use chronodisk_guest::{DEVICES_MAX, StateReport, StateStep, StatesOptions};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, StateReport, StateStep, StatesOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acknowledged::{count_by, text_of};
@@ -69,6 +69,21 @@ impl<'a> Pool<'a> {
         let history = &loaded.history;
         write_base(&scratch.file("base"), history, &history.newest(base))?;
         Ok(Pool { setup, loaded, base, executable, jobs, scratch, signals })
+    }
+
+    /// The recording.
+    pub fn loaded(&self) -> &Loaded {
+        self.loaded
+    }
+
+    /// The file system of the states.
+    pub fn file_system(&self) -> FileSystem {
+        self.setup.file_system
+    }
+
+    /// A path for a file that lasts as long as the pool.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.scratch.file(name)
     }
 
     /// Checks all states, and calls `seen` after each. A signal leaves the rest without a verdict.

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::acknowledged::count_by;
 use super::arguments::StateChoice;
+use super::files::Owners;
 use super::load::Loaded;
 use super::make::Made;
 use super::pool::Verdict;
@@ -124,6 +125,9 @@ pub struct CrashRequest {
     pub arrival_ns: Nanos,
     /// Instant of the completion; null if there was none.
     pub completed_ns: Option<Nanos>,
+    /// Files that the range belongs to at the end of the run, of the fewest lost requests on ext2 to ext4.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     /// Lost blocks, of a lost request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_blocks: Option<usize>,
@@ -137,6 +141,8 @@ pub(super) struct Findings<'a> {
     pub verdicts: &'a [Option<Verdict>],
     /// Their fewest lost writes.
     pub shrunk: &'a [Option<Lost>],
+    /// Files of these writes.
+    pub owners: &'a Owners,
 }
 
 impl CrashResult {
@@ -158,7 +164,7 @@ impl CrashResult {
                 output: verdict.output.clone(),
                 fewest: findings.shrunk[place].as_ref().map(|lost| FewestLost {
                     requests: lost.requests().count(),
-                    lost: lost_requests(&loaded.history, lost),
+                    lost: with_files(lost_requests(&loaded.history, lost), findings.owners),
                 }),
                 repeat: format!("chronodisk crash --from {} --only {}", directory.path().display(), index + 1),
                 ..unjudged(setup, &loaded.history, &made.states[index])
@@ -255,7 +261,8 @@ impl CrashFailure {
 impl CrashRequest {
     fn words(&self) -> String {
         let at_s = self.arrival_ns.as_nanos() as f64 / 1e9;
-        format!("{} of {} sectors from {} on, at {at_s:.6} s", self.op, self.sectors, self.lba)
+        let files = if self.files.is_empty() { String::new() } else { format!(", of {}", self.files.join(", ")) };
+        format!("{} of {} sectors from {} on, at {at_s:.6} s{files}", self.op, self.sectors, self.lba)
     }
 }
 
@@ -293,6 +300,13 @@ fn lost_requests(history: &History, lost: &Lost) -> Vec<CrashRequest> {
     lost.requests().take(LISTED_MAX).map(shown).collect()
 }
 
+fn with_files(mut requests: Vec<CrashRequest>, owners: &Owners) -> Vec<CrashRequest> {
+    for request in &mut requests {
+        request.files = owners.of(request.lba..request.lba + u64::from(request.sectors));
+    }
+    requests
+}
+
 fn around(history: &History, at: Nanos) -> Vec<CrashRequest> {
     let next = history.requests().partition_point(|recorded| recorded.arrival <= at);
     let end = (next + AROUND).min(history.requests().len());
@@ -309,6 +323,7 @@ fn request(history: &History, index: usize) -> CrashRequest {
         fua: recorded.request.fua,
         arrival_ns: recorded.arrival,
         completed_ns: recorded.completion.map(|(at, _)| at),
+        files: Vec::new(),
         lost_blocks: None,
     }
 }

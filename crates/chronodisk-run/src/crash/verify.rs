@@ -4,10 +4,13 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
+use chronodisk_crash::Lost;
 use chronodisk_guest::StateStep;
+use chronodisk_sim::Nanos;
 
 use super::arguments::CrashArguments;
-use super::images::Scratch;
+use super::files::Owners;
+use super::images::{Scratch, write_base};
 use super::load::load;
 use super::make::{Made, make};
 use super::pool::{Pool, Verdict};
@@ -68,12 +71,26 @@ pub fn check_states(
             shrunk[*index] = Some(lost);
         }
     }
-    let findings = Findings { chosen: &chosen, verdicts: &verdicts, shrunk: &shrunk };
+    let owners = owners(&pool, shrunk.iter().flatten())?;
+    let findings = Findings { chosen: &chosen, verdicts: &verdicts, shrunk: &shrunk, owners: &owners };
     let result = CrashResult::of(&setup, &loaded, &made, &findings, directory, signals.signal());
     if arguments.only.is_empty() {
         result.write(directory)?;
     }
     Ok(result)
+}
+
+/// The files of lost writes, in the contents at the end of the recording.
+fn owners<'a>(pool: &Pool<'_>, lost: impl Iterator<Item = &'a Lost>) -> Result<Owners, Failure> {
+    let history = &pool.loaded().history;
+    let range = |index: usize| history.requests()[index].request.lba.0..history.requests()[index].request.end().0;
+    let ranges: Vec<_> = lost.flat_map(|lost| lost.requests().map(|(index, _)| range(index))).collect();
+    if ranges.is_empty() {
+        return Ok(Owners::default());
+    }
+    let image = pool.file("end");
+    write_base(&image, history, &history.newest(history.position(Nanos::MAX)))?;
+    Ok(Owners::find(pool.file_system(), &image, &ranges))
 }
 
 /// The failed step.
