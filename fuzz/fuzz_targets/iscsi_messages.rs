@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use chronodisk_front::iscsi::mock::MockInitiator;
 use chronodisk_front::iscsi::wire::stage;
-use chronodisk_front::iscsi::{
-    Credentials, IN_FLIGHT_BYTES_MAX, IscsiTarget, TASK_COUNT_MAX, target_name,
-};
+use chronodisk_front::iscsi::{Credentials, IN_FLIGHT_BYTES_MAX, IscsiTarget, TASK_COUNT_MAX, target_name};
 use chronodisk_front::scsi::{LogicalUnit, UnitDescription};
 use chronodisk_sim::Status;
 use chronodisk_store::RamStore;

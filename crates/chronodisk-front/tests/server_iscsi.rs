@@ -86,12 +86,12 @@ fn libiscsi_finds_and_describes_the_device() {
     assert!(said.contains("Lun:0") && said.contains("DIRECT_ACCESS"), "{said}");
     for (page, expected) in [
         (None, "Vendor:CHRONODK"),
-        (Some("0x00"), "block limits"),
-        (Some("0x80"), "Unit Serial Number"),
-        (Some("0x83"), "iqn.2026-11.org.chronodisk:cheetah-9lp,L,0x0000000000000000"),
-        (Some("0xb0"), "maximum transfer length:32768"),
-        (Some("0xb1"), "Medium Rotation Rate"),
-        (Some("0xb2"), "Thin"),
+        (Some("0"), "BLOCK_LIMITS"),
+        (Some("128"), "Unit Serial Number"),
+        (Some("131"), "iqn.2026-11.org.chronodisk:cheetah-9lp,t,0x0001"),
+        (Some("176"), "maximum transfer length:32768"),
+        (Some("177"), "Medium Rotation Rate"),
+        (Some("178"), "provisioning type:0"),
     ] {
         let page = page.map_or(Vec::new(), |page| vec!["-e", "1", "-c", page]);
         let output = run("iscsi-inq", "libiscsi-bin", &[&page[..], &[&*served.uri]].concat()).unwrap();
