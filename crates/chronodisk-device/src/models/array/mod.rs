@@ -20,18 +20,18 @@
 //!   request completes with its last part, with the worst of the members' statuses. Members of unequal size are used up
 //!   to the smallest one's size (`linear`: completely).
 //! - RAID 1 and 10 write all copies and read one (`balance`).
-//! - RAID 4, 5 and 6 write through a cache of stripes, rows of 4 KiB blocks (`stripes`). Adjacent writes gather in a row
-//!   before it is written. The parity is kept by read-modify-write or reconstruct-write, the one with fewer reads
+//! - RAID 4, 5 and 6 write through a cache of stripes, rows of 4 KiB blocks (`stripes`). Adjacent writes gather in a
+//!   row before it is written. The parity is kept by read-modify-write or reconstruct-write, the one with fewer reads
 //!   (`parity`). Rows covered completely are written at once.
 //! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a row that is
 //!   handled after a failure takes it into account. With a failed member, RAID 4, 5 and 6 also read through the cache.
 //! - Reads that fail are repaired from the other members, and members that fail a write are dropped (`repair`).
-//! - A flush goes to all members, `fua` with the data and parity writes of its rows. A write of zeros goes as such to the
-//!   members; on rows of chunks with parity that it covers in part, it is a write like others. A discard of an array with
-//!   parity reaches the rows that it covers completely, as in md. The array takes discards if all its members do.
+//! - A flush goes to all members, `fua` with the data and parity writes of its rows. A write of zeros goes as such to
+//!   the members; on rows of chunks with parity that it covers in part, it is a write like others. A discard of an array
+//!   with parity reaches the rows that it covers completely, as in md. The array takes discards if all its members do.
 //!
-//! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals, growth
-//! of md's stripe cache, and reads that wait for a write to the same row.
+//! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
+//! growth of md's stripe cache, and reads that wait for a write to the same row.
 
 mod balance;
 mod jobs;

@@ -7,8 +7,8 @@
 //! - A member that fails a write, also of data written back, is dropped: the array goes on without it. A member whose
 //!   loss the array does not survive stays, and its errors are the requests' errors.
 //!
-//! Other than in md, a mirrored array repairs a failed read as a whole, not page by page, and nothing is read back after
-//! it was repaired. Members are not dropped for the number of their read errors.
+//! Other than in md, a mirrored array repairs a failed read as a whole, not page by page, and nothing is read back
+//! after its repair. Members are not dropped for the number of their read errors.
 
 use chronodisk_sim::{Lba, Op, Request, Status};
 

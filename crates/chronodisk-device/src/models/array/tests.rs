@@ -232,8 +232,8 @@ fn row() -> impl Strategy<Value = Row> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every row comes to an end in a few steps. Only live members are read, each once. Blocks are computed from as many
-    /// others as it takes, and a write begins when its parity follows from blocks in the cache.
+    /// Every row comes to an end in a few steps. Only live members are read, each once. Blocks are computed from all
+    /// others, and a write begins when its parity follows from blocks in the cache.
     #[test]
     fn rows_are_read_and_written_to_the_end(start in row()) {
         let mut row = start;
