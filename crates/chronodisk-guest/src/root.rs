@@ -433,8 +433,6 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().into()).collect();
         GuestSpec {
             replays: false,
-            checks_states: None,
-            acknowledges: false,
             records: false,
             checks_states: None,
             acknowledges: false,

@@ -19,8 +19,9 @@ const SIZES: [u32; 3] = [4 << 10, 128 << 10, 1 << 20];
 /// Depths that a check measures.
 const DEPTHS: [u32; 3] = [1, 4, 32];
 
-/// Share of depth 1's sequential throughput, in per cent, that a depth must reach.
-const KEPT_PERCENT: u64 = 90;
+/// Share of depth 1's sequential throughput, in per cent, that a depth must reach. Linux's md keeps 90 of a degraded
+/// RAID 5 that reads at depth 4 (`experiments/md_arrays`).
+const KEPT_PERCENT: u64 = 88;
 
 /// The name of the figure that no load measures.
 pub const AVERAGE_SEEK: &str = "average seek";

@@ -159,6 +159,26 @@ impl Layout {
         Some(MemberSector { member: member as usize, sector: row * self.chunk_sectors })
     }
 
+    /// Copies of each chunk; one without redundancy of this kind.
+    pub(crate) fn copies(&self) -> usize {
+        match self.shape {
+            Shape::Copies { copies, .. } => copies,
+            Shape::Linear(_) | Shape::Parity { .. } => 1,
+        }
+    }
+
+    /// The chunk that a member has in row `row`, the reverse of [`copy`](Self::copy); `None` in other layouts.
+    pub(crate) fn chunk_at(&self, member: usize, row: u64) -> Option<u64> {
+        let Shape::Copies { copies, layout, stride_rows } = self.shape else { return None };
+        let (width, many, member) = (self.members as u64, copies as u64, member as u64);
+        let before = |copy: u64| (member + width - copy % width) % width;
+        Some(match layout {
+            CopyLayout::Near => (row * width + member) / many,
+            CopyLayout::Far => row % stride_rows * width + before(row / stride_rows),
+            CopyLayout::Offset => row / many * width + before(row % many),
+        })
+    }
+
     /// The member with a row's parity (`which`: 0 for P, 1 for Q); `None` without that parity.
     pub(crate) fn parity(&self, row: u64, which: usize) -> Option<usize> {
         let Shape::Parity { parities, layout } = self.shape else { return None };
@@ -263,12 +283,48 @@ impl MemberSet {
         self.0 |= 1 << member;
     }
 
+    pub(crate) fn remove(&mut self, member: usize) {
+        self.0 &= !(1 << member);
+    }
+
     pub(crate) fn contains(self, member: usize) -> bool {
         self.0 >> member & 1 == 1
     }
 
+    /// The members from number 0 to before `count`, at most [`MAX_MEMBERS`].
+    pub(crate) fn first(count: usize) -> MemberSet {
+        MemberSet(u64::MAX >> (MAX_MEMBERS - count))
+    }
+
     pub(crate) fn union(self, other: MemberSet) -> MemberSet {
         MemberSet(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 & !other.0)
+    }
+
+    pub(crate) fn and(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 & other.0)
+    }
+
+    pub(crate) fn intersects(self, other: MemberSet) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether every member of `other` is in this set.
+    pub(crate) fn includes(self, other: MemberSet) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// The members, ascending.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let member = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (member < MAX_MEMBERS).then_some(member)
+        })
     }
 
     pub(crate) fn is_empty(self) -> bool {

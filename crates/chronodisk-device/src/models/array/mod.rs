@@ -11,7 +11,7 @@
 //! failed = [2]                  # numbers of members that are gone, counted from 0
 //! fail-at = "30 s"              # when they go; from the start if missing
 //! read-policy = "nearest"       # raid1, raid10: the default; round-robin, fewest-outstanding, primary
-//! stripe-cache = 256            # raid4, raid5, raid6: writes to rows under way at once; the default
+//! stripe-cache = 256            # raid4, raid5, raid6: rows of blocks in the stripe cache; the default
 //! bus-rate = "160 MB/s"         # members behind one bus, see the module `bus`; with bus-overhead, bus-arbitration
 //! ```
 //!
@@ -20,24 +20,28 @@
 //!   request completes with its last part, with the worst of the members' statuses. Members of unequal size are used up
 //!   to the smallest one's size (`linear`: completely).
 //! - RAID 1 and 10 write all copies and read one (`balance`).
-//! - RAID 4, 5 and 6 keep parity by read-modify-write or reconstruct-write, the one with fewer reads (`parity`), all
-//!   reads before the first write; writes to the same parity are serialised (`writes`). Rows covered completely are
-//!   written at once.
-//! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a parity write
-//!   that begins after a failure takes it into account.
-//! - A flush goes to all members, `fua` with every data and parity write, a write of zeros as such to the members (as a
-//!   write to the parity of partly covered rows). A discard of an array with parity reaches the rows that it covers
-//!   completely, as in md; the array takes discards if all its members do.
+//! - RAID 4, 5 and 6 write through a cache of stripes, rows of 4 KiB blocks (`stripes`). Adjacent writes gather in a
+//!   row before it is written. The parity is kept by read-modify-write or reconstruct-write, the one with fewer reads
+//!   (`parity`). Rows covered completely are written at once.
+//! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a row that is
+//!   handled after a failure takes it into account. With a failed member, RAID 4, 5 and 6 also read through the cache.
+//! - Reads that fail are repaired from the other members, and members that fail a write are dropped (`repair`).
+//! - A flush goes to all members, `fua` with the data and parity writes of its rows. A write of zeros goes as such to
+//!   the members; on rows of chunks with parity that it covers in part, it is a write like others. A discard with parity
+//!   reaches the rows that it covers completely, as in md. The array takes discards if all its members do.
 //!
 //! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
-//! rewriting after a media error, and reads that wait for a write to the same row.
+//! growth of md's stripe cache, and reads that wait for a write to the same row.
 
 mod balance;
+mod jobs;
 mod layout;
 mod parity;
 mod policy;
+mod repair;
+mod rows;
 mod runs;
-mod writes;
+mod stripes;
 
 use std::sync::Arc;
 
@@ -51,9 +55,11 @@ use crate::models::bus;
 use crate::quantity::Bytes;
 use crate::{BuildOptions, DeviceInfo, DeviceModel};
 use balance::{Balance, ReadPolicy};
+use jobs::BlockSize;
 pub(crate) use layout::MAX_MEMBERS;
 use layout::{CopyLayout, Layout, MemberSet, ParityLayout, Shape};
 use policy::Array;
+use stripes::Stripes;
 
 /// The level of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,24 +118,27 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
         Shape::Copies { copies: 2.., .. } => fields.choice_or("read-policy", READ_POLICIES, ReadPolicy::Nearest)?,
         _ => ReadPolicy::Primary,
     };
-    let most_writes = match layout.shape {
+    let most_stripes = match layout.shape {
         Shape::Parity { .. } => fields.optional_count("stripe-cache", 1..=32_768)?.unwrap_or(DEFAULT_STRIPE_CACHE),
-        _ => DEFAULT_STRIPE_CACHE,
+        _ => 1,
     };
     let bus = bus::parse(fields)?;
-    Ok(blueprint(&members, layout, bus, move |layout, turning| {
+    let size = BlockSize::new(layout.chunk_sectors, sizes(&members).0 / SECTOR_BYTES);
+    let blueprint = blueprint(&members, layout, bus, most_stripes, move |layout, turning| {
         let balance = Balance::new(policy, layout.members, turning);
-        Array::new(layout, failed, failing, balance, most_writes)
-    }))
+        Array::new(layout, failed, failing, balance, (most_stripes, size))
+    });
+    Ok(blueprint)
 }
 
 /// Several of a device, concatenated: level `linear`.
 pub(crate) fn in_a_row(member: &Arc<Design>, count: usize) -> Blueprint {
     let members = vec![Arc::clone(member); count];
     let layout = Arc::new(linear(&members));
-    blueprint(&members, layout, None, |layout, turning| {
+    blueprint(&members, layout, None, 1, |layout, turning| {
         let balance = Balance::new(ReadPolicy::Primary, layout.members, turning);
-        Array::new(layout, MemberSet::default(), None, balance, DEFAULT_STRIPE_CACHE)
+        let size = BlockSize::new(layout.chunk_sectors, 1);
+        Array::new(layout, MemberSet::default(), None, balance, (1, size))
     })
 }
 
@@ -138,6 +147,7 @@ fn blueprint(
     members: &[Arc<Design>],
     layout: Arc<Layout>,
     bus: Option<bus::Bus>,
+    stripes: u32,
     policy: impl Fn(Arc<Layout>, MemberSet) -> Array + Send + Sync + 'static,
 ) -> Blueprint {
     let designs: Arc<[Arc<Design>]> = members.into();
@@ -155,6 +165,7 @@ fn blueprint(
     };
     let memory_bytes = footprint::sum(members.iter().map(|member| member.memory_bytes_max()))
         .saturating_add(footprint::DEVICE_BYTES)
+        .saturating_add(Stripes::memory_bytes(stripes, members.len()))
         .saturating_add(footprint::allocations_bytes(members.len() as u64, MEMBER_BYTES));
     Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members).in_phases(phases)
 }
@@ -267,6 +278,8 @@ fn parse_failures(fields: &mut Fields<'_>, layout: &Layout) -> Result<Failures, 
     if at > Nanos::ZERO { Ok((MemberSet::default(), Some((at, gone)))) } else { Ok((gone, None)) }
 }
 
+#[cfg(test)]
+mod repair_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! An array's handling of a request: pieces for its members, and for parity the phases of a write.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, Status};
+use chronodisk_sim::{Lba, Nanos, Op, Request, Status};
 
 use super::balance::Balance;
+use super::jobs::{BlockSize, Jobs};
 use super::layout::{Layout, MemberSector, MemberSet, Shape};
-use super::parity::{self, RowWrite};
-use super::runs::Runs;
-use super::writes::{Write, Writes};
+use super::repair::Repair;
+use super::runs::{Run, Runs};
+use super::stripes::Stripes;
 use crate::Probe;
 use crate::composite::{Context, Members, Policy, Slab};
 use crate::sector_set::{SectorSet, changed};
@@ -16,45 +18,66 @@ use crate::sector_set::{SectorSet, changed};
 /// An array's state besides its members'.
 #[derive(Clone, Debug)]
 pub(crate) struct Array {
-    layout: Arc<Layout>,
-    failed: MemberSet,
+    pub(super) layout: Arc<Layout>,
+    pub(super) failed: MemberSet,
     /// Members that fail at an instant; requests from then on don't touch them.
-    failing: Option<(Nanos, MemberSet)>,
+    pub(super) failing: Option<(Nanos, MemberSet)>,
     balance: Balance,
-    parents: Slab<Parent>,
+    /// Reads of other copies after an error.
+    pub(super) repairs: Slab<Repair>,
+    pub(super) parents: Slab<Parent>,
     parts: Slab<Part>,
-    writes: Writes,
-    /// Empty between requests.
-    runs: Runs,
-    statistics: ArrayStatistics,
+    /// Empty between events.
+    pub(super) runs: Runs,
+    /// Of an array with parity, as the following.
+    pub(super) stripes: Stripes,
+    pub(super) jobs: Jobs,
+    /// Stripes to be handled. Empty between events.
+    pub(super) listed: VecDeque<u32>,
+    /// Whether a request is arriving. It cannot complete at the same instant.
+    arriving: bool,
+    pub(super) statistics: ArrayStatistics,
 }
 
 /// A request of the host.
 #[derive(Clone, Copy, Debug)]
-struct Parent {
-    id: RequestId,
-    /// Parts and parity writes that are not done.
-    remaining: u32,
-    status: Status,
+pub(super) struct Parent {
+    pub(super) request: Request,
+    /// Members' requests, jobs and stripes that are not done.
+    pub(super) remaining: u32,
+    pub(super) status: Status,
+}
+
+/// The part of the array that waits for a member's answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owner {
+    /// A request of the host.
+    Request(u32),
+    /// The stripes of the run.
+    Rows,
+    /// A repair that reads another copy.
+    Copy(u32),
+    /// Data that go back to a copy that failed to be read.
+    WriteBack,
 }
 
 /// A request of a member.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    parent: u32,
-    /// The parity write that it belongs to.
-    write: Option<u32>,
+pub(super) struct Part {
+    owner: Owner,
     pieces: u32,
-    /// End of its range; `None` without a range.
-    end: Option<u64>,
+    pub(super) request: Request,
 }
 
 #[derive(Clone, Debug, Default)]
-struct ArrayStatistics {
-    full_row_writes: u64,
-    read_modify_writes: u64,
-    reconstruct_writes: u64,
-    reconstructed_reads: u64,
+pub(super) struct ArrayStatistics {
+    pub(super) full_row_writes: u64,
+    pub(super) read_modify_writes: u64,
+    pub(super) reconstruct_writes: u64,
+    pub(super) reconstructed_reads: u64,
+    pub(super) delayed: u64,
+    pub(super) repaired_reads: u64,
+    pub(super) dropped_members: u64,
 }
 
 impl Array {
@@ -63,24 +86,29 @@ impl Array {
         failed: MemberSet,
         failing: Option<(Nanos, MemberSet)>,
         balance: Balance,
-        most_writes: u32,
+        cache: (u32, BlockSize),
     ) -> Self {
         let runs = Runs::new(layout.members);
+        let stripes = Stripes::new(cache.0, layout.members, cache.1);
         Array {
             layout,
             failed,
             failing,
             balance,
+            repairs: Slab::new(),
             parents: Slab::new(),
             parts: Slab::new(),
-            writes: Writes::new(most_writes),
             runs,
+            stripes,
+            jobs: Jobs::new(),
+            listed: VecDeque::new(),
+            arriving: false,
             statistics: ArrayStatistics::default(),
         }
     }
 
     /// The members that requests must not touch at this instant.
-    fn failed(&self, now: Nanos) -> MemberSet {
+    pub(super) fn failed(&self, now: Nanos) -> MemberSet {
         match self.failing {
             Some((at, more)) if at <= now => self.failed.union(more),
             _ => self.failed,
@@ -90,7 +118,7 @@ impl Array {
     fn flush(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
         let failed = self.failed(context.now());
         for member in (0..self.layout.members).filter(|&member| !failed.contains(member)) {
-            self.submit_part(parent, None, member, (0, None), request, context);
+            self.submit_part(Owner::Request(parent), member, 0, request, context);
         }
     }
 
@@ -105,15 +133,15 @@ impl Array {
                 _ => layout.chunk_sectors - sector % layout.chunk_sectors,
             };
             let length = rest.min(end - sector);
-            self.piece(&layout, failed, request.op, sector, length);
+            self.piece(&layout, failed, request, sector, length);
             sector += length;
         }
-        self.submit_runs(parent, None, request, context);
+        self.submit_runs(Owner::Request(parent), request, context);
     }
 
-    fn piece(&mut self, layout: &Layout, failed: MemberSet, op: Op, sector: u64, length: u64) {
+    fn piece(&mut self, layout: &Layout, failed: MemberSet, request: Request, sector: u64, length: u64) {
         if let Some(place) = layout.linear_place(sector) {
-            self.runs.add(place.member, place.sector, place.sector + length, false);
+            self.runs.add(place.member, (place.sector, place.sector + length), request.op, request.fua);
             return;
         }
         let Shape::Copies { copies, .. } = layout.shape else { return };
@@ -122,195 +150,103 @@ impl Array {
             .filter_map(|copy| layout.copy(chunk, copy))
             .filter(|place| !failed.contains(place.member))
             .map(|place| MemberSector { sector: place.sector + offset, ..place });
-        if op == Op::Read {
+        if request.op == Op::Read {
             if let Some(place) = self.balance.choose(places, length) {
-                self.runs.add(place.member, place.sector, place.sector + length, false);
+                self.runs.add(place.member, (place.sector, place.sector + length), request.op, request.fua);
                 self.balance.given(place.member, 1);
             }
             return;
         }
         for place in places {
-            self.runs.add(place.member, place.sector, place.sector + length, false);
+            self.runs.add(place.member, (place.sector, place.sector + length), request.op, request.fua);
             self.balance.given(place.member, 1);
         }
     }
 
-    /// Begins a read of an array with parity: data of failed members are computed from the rest of their rows.
-    fn read_rows(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
-        let layout = Arc::clone(&self.layout);
-        let failed = self.failed(context.now());
-        let runs = &mut self.runs;
-        let row_sectors = layout.row_sectors();
-        let (mut sector, end) = (request.lba.0, request.end().0);
-        while sector < end {
-            let row = sector / row_sectors;
-            let row_end = end.min((row + 1) * row_sectors);
-            let span = (sector - row * row_sectors, row_end - row * row_sectors);
-            let base = row * layout.chunk_sectors;
-            self.statistics.reconstructed_reads += parity::row_read(&layout, failed, row, span, |member, from, to| {
-                runs.add(member, base + from, base + to, false);
-            });
-            sector = row_end;
-        }
-        self.submit_runs(parent, None, request, context);
-    }
-
-    /// A write, a discard or a write of zeros to an array with parity. Rows that it covers completely are written
-    /// together, those at its ends separately.
-    fn write_rows(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
-        let row_sectors = self.layout.row_sectors();
-        let (start, end) = (request.lba.0, request.end().0);
-        let (first_whole, end_whole) = (start.div_ceil(row_sectors), end / row_sectors);
-        let mut add = |array: &mut Self, rows: (u64, u64), span: (u64, u64)| {
-            let (low, high) = parity::member_span(array.layout.chunk_sectors, rows, span);
-            let write = Write::new(parent, request, rows, span, (low, high));
-            array.parents.get_mut(parent).remaining += 1;
-            if let Some(ready) = array.writes.arrive(write) {
-                array.begin(ready, context);
-            }
-        };
-        // A row that is covered in part keeps its data, so that its parity must stay.
-        let partial = request.op != Op::Discard;
-        if first_whole > end_whole {
-            // Both ends are in one row.
-            let row = end_whole;
-            if partial {
-                add(self, (row, row + 1), (start - row * row_sectors, end - row * row_sectors));
-            }
-            return;
-        }
-        if partial && start < first_whole * row_sectors {
-            let row = first_whole - 1;
-            add(self, (row, row + 1), (start - row * row_sectors, row_sectors));
-        }
-        if first_whole < end_whole {
-            add(self, (first_whole, end_whole), (0, row_sectors));
-        }
-        if partial && end > end_whole * row_sectors {
-            add(self, (end_whole, end_whole + 1), (0, end - end_whole * row_sectors));
-        }
-    }
-
-    /// Begins a write whose turn has come: with the reads for its parity, or directly with the writes.
-    fn begin(&mut self, number: u32, context: &mut Context<'_>) {
-        let write = *self.writes.get(number);
-        let plan = self.plan(&write, context.now());
-        let runs = &mut self.runs;
-        plan.reads(&self.layout, |member, from, to| runs.add(member, from, to, false));
-        self.statistics.full_row_writes += plan.whole_rows();
-        self.statistics.read_modify_writes += u64::from(plan.modifies());
-        self.statistics.reconstruct_writes += u64::from(plan.reconstructs());
-        let old = Request { op: Op::Read, fua: false, ..write.request };
-        let reads = self.submit_runs(write.parent, Some(number), old, context);
-        self.writes.get_mut(number).reading = reads > 0;
-        self.writes.get_mut(number).parts = reads;
-        if reads == 0 {
-            self.write_out(number, context);
-        }
-    }
-
-    /// Writes data and parity.
-    fn write_out(&mut self, number: u32, context: &mut Context<'_>) {
-        let write = *self.writes.get(number);
-        let plan = self.plan(&write, context.now());
-        let runs = &mut self.runs;
-        plan.writes(&self.layout, |member, from, to, parity| runs.add(member, from, to, parity));
-        let parts = self.submit_runs(write.parent, Some(number), write.request, context);
-        let write = self.writes.get_mut(number);
-        write.reading = false;
-        write.parts = parts;
-        assert!(parts > 0, "an array that survives its failures has a member to write");
-    }
-
-    fn plan(&self, write: &Write, now: Nanos) -> RowWrite {
-        RowWrite::new(&self.layout, self.failed(now), write.rows, write.span)
-    }
-
-    /// Submits the collected runs as parts of a request and returns how many they are.
-    fn submit_runs(&mut self, parent: u32, write: Option<u32>, request: Request, context: &mut Context<'_>) -> u32 {
+    /// Submits the collected runs; a member's request is as `like` otherwise.
+    pub(super) fn submit_runs(&mut self, owner: Owner, like: Request, context: &mut Context<'_>) {
         self.runs.close();
-        let mut parts = 0;
         let counted = matches!(self.layout.shape, Shape::Copies { .. });
-        while let Some((member, run)) = self.runs.take() {
+        while let Some((member, Run { start, end, pieces, op, fua })) = self.runs.take() {
             // Only copies are balanced, and their pieces were counted when they were chosen.
-            let pieces = if counted { run.pieces } else { 0 };
-            let sectors = u32::try_from(run.end - run.start).expect("a run is no longer than a request can be");
-            // Parity of zeros beside other data is no zeros.
-            let op = if run.parity && request.op == Op::WriteZeroes { Op::Write } else { request.op };
-            let request = Request { op, lba: Lba(run.start), sectors, ..request };
-            self.submit_part(parent, write, member, (pieces, Some(run.end)), request, context);
-            parts += 1;
+            let pieces = if counted { pieces } else { 0 };
+            let sectors = u32::try_from(end - start).expect("a run is no longer than a request can be");
+            let request = Request { op, fua, lba: Lba(start), sectors, ..like };
+            self.submit_part(owner, member, pieces, request, context);
         }
-        parts
     }
 
-    fn submit_part(
+    pub(super) fn submit_part(
         &mut self,
-        parent: u32,
-        write: Option<u32>,
+        owner: Owner,
         member: usize,
-        (pieces, end): (u32, Option<u64>),
+        pieces: u32,
         request: Request,
         context: &mut Context<'_>,
     ) {
-        let part = self.parts.insert(Part { parent, write, pieces, end });
-        self.parents.get_mut(parent).remaining += 1;
+        let part = self.parts.insert(Part { owner, pieces, request });
+        if let Owner::Request(parent) = owner {
+            self.parents.get_mut(parent).remaining += 1;
+        }
         context.submit(member, u64::from(part), request);
     }
 
-    /// Handles the end of a part or parity write of a request.
-    fn release(&mut self, number: u32, context: &mut Context<'_>) {
+    /// Handles the end of a part of a request.
+    pub(super) fn release(&mut self, number: u32, context: &mut Context<'_>) {
         let parent = self.parents.get_mut(number);
         parent.remaining -= 1;
-        if parent.remaining == 0 {
-            let parent = self.parents.take(number);
-            context.complete(parent.id, parent.status);
+        if parent.remaining > 0 {
+            return;
+        }
+        let Parent { request, status, .. } = self.parents.take(number);
+        match self.arriving {
+            true => context.complete_at_once(request.id, status),
+            false => context.complete(request.id, status),
         }
     }
 }
 
 impl Policy for Array {
     fn arrive(&mut self, request: Request, context: &mut Context<'_>) {
-        let parent = self.parents.insert(Parent { id: request.id, remaining: 0, status: Status::Ok });
+        self.arriving = true;
+        // The arrival itself is a part, so that the request does not end before all of its parts are known.
+        let parent = self.parents.insert(Parent { request, remaining: 1, status: Status::Ok });
         match (request.op, &self.layout.shape) {
             (Op::Flush, _) => self.flush(parent, request, context),
             (Op::Read, Shape::Parity { .. }) => self.read_rows(parent, request, context),
             (_, Shape::Parity { .. }) => self.write_rows(parent, request, context),
             _ => self.pieces(parent, request, context),
         }
-        if self.parents.get(parent).remaining == 0 {
-            self.parents.take(parent);
-            context.complete_at_once(request.id, Status::Ok);
-        }
+        self.release(parent, context);
+        self.arriving = false;
     }
 
     fn answer(&mut self, member: usize, tag: u64, status: Status, context: &mut Context<'_>) {
         let part = self.parts.take(u32::try_from(tag).expect("a part's number"));
-        self.balance.answered(member, part.pieces, part.end);
-        let parent = self.parents.get_mut(part.parent);
-        // The worst of the members' answers is the array's.
-        parent.status = parent.status.max(status);
-        if let Some(number) = part.write {
-            let write = self.writes.get_mut(number);
-            write.parts -= 1;
-            let (done, reading) = (write.parts == 0, write.reading);
-            if done && reading {
-                self.write_out(number, context);
-            } else if done {
-                self.writes.finish(number);
-                while let Some(ready) = self.writes.take_ready() {
-                    self.begin(ready, context);
-                }
-                self.release(part.parent, context);
+        let Part { owner, pieces, request } = part;
+        let (start, end) = (request.lba.0, request.end().0);
+        self.balance.answered(member, pieces, (request.op != Op::Flush).then_some(end));
+        match owner {
+            Owner::Request(number) => {
+                let fails = status != Status::Ok;
+                let status = if fails { self.judge(number, member, &part, status, context) } else { status };
+                let parent = self.parents.get_mut(number);
+                // The worst of the members' answers is the array's.
+                parent.status = parent.status.max(status);
+                self.release(number, context);
             }
+            Owner::Rows => self.rows_answered(member, (start, end), (request.op, status), context),
+            Owner::Copy(number) => self.copy_answered(number, member, request.sectors, status, context),
+            Owner::WriteBack => self.written_back(member, status, context),
         }
-        self.release(part.parent, context);
     }
 
     /// Data in the members that have not failed, and writes with parity until they are done.
     fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
         let (failed, layout) = (self.failed(now), &*self.layout);
-        let mut ranges: Vec<_> = self.writes.requests().map(changed).collect();
+        let has_parity = matches!(layout.shape, Shape::Parity { .. });
+        let unfinished = self.parents.iter().filter(|_| has_parity).map(|parent| changed(&parent.request));
+        let mut ranges: Vec<_> = unfinished.collect();
         for member in (0..layout.members).filter(|&member| !failed.contains(member)) {
             let of_member = members.volatile(now, member)?;
             ranges.extend(of_member.ranges().iter().flat_map(|range| layout.origins(member, range.clone())));
@@ -324,7 +260,11 @@ impl Policy for Array {
             sink.counter("read-modify-writes", self.statistics.read_modify_writes);
             sink.counter("reconstruct-writes", self.statistics.reconstruct_writes);
             sink.counter("reconstructed-reads", self.statistics.reconstructed_reads);
-            sink.counter("parity-writes-delayed", self.writes.delayed());
+            sink.counter("parity-writes-delayed", self.statistics.delayed);
+        }
+        if self.layout.copies() > 1 || matches!(self.layout.shape, Shape::Parity { .. }) {
+            sink.counter("repaired-reads", self.statistics.repaired_reads);
+            sink.counter("dropped-members", self.statistics.dropped_members);
         }
     }
 }

@@ -1,47 +1,60 @@
-//! Pieces of one request, put together where they follow each other on a member.
+//! Pieces of requests, put together where they follow each other on a member.
+
+use chronodisk_sim::Op;
 
 /// Pieces by member. Adjacent pieces on a member become one, as the block layer below a striped device merges them.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs {
-    open: Vec<Run>,
+    open: Vec<Option<Run>>,
     closed: Vec<(usize, Run)>,
 }
 
-/// A range of a member's sectors; may be empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A range of a member's sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// Number of merged pieces.
     pub(crate) pieces: u32,
-    /// Whether it is parity rather than data.
-    pub(crate) parity: bool,
+    pub(crate) op: Op,
+    /// Force unit access.
+    pub(crate) fua: bool,
 }
 
 impl Runs {
     pub(crate) fn new(members: usize) -> Self {
-        Runs { open: vec![Run::default(); members], closed: Vec::new() }
+        Runs { open: vec![None; members], closed: Vec::new() }
     }
 
-    /// Adds a piece; each member's pieces come in order of their addresses.
-    pub(crate) fn add(&mut self, member: usize, start: u64, end: u64, parity: bool) {
+    /// Adds a piece. It extends the member's last run if it follows that run and has the same operation.
+    pub(crate) fn add(&mut self, member: usize, (start, end): (u64, u64), op: Op, fua: bool) {
         let open = &mut self.open[member];
-        if open.pieces > 0 && open.end == start && open.parity == parity && end - open.start <= LONGEST_SECTORS {
-            open.end = end;
-            open.pieces += 1;
+        if let Some(run) = open
+            && (run.end, run.op, run.fua) == (start, op, fua)
+            && end - run.start <= LONGEST_SECTORS
+        {
+            run.end = end;
+            run.pieces += 1;
             return;
         }
-        let before = std::mem::replace(open, Run { start, end, pieces: 1, parity });
-        if before.pieces > 0 {
+        if let Some(before) = open.replace(Run { start, end, pieces: 1, op, fua }) {
             self.closed.push((member, before));
         }
     }
 
-    /// Ends the request: afterwards [`take`](Self::take) returns all runs.
+    /// Adds a piece that is not merged with others.
+    pub(crate) fn add_alone(&mut self, member: usize, (start, end): (u64, u64), op: Op) {
+        let run = Run { start, end, pieces: 1, op, fua: false };
+        if let Some(before) = self.open[member].take() {
+            self.closed.push((member, before));
+        }
+        self.closed.push((member, run));
+    }
+
+    /// Ends the collection: afterwards [`take`](Self::take) returns all runs.
     pub(crate) fn close(&mut self) {
         for (member, open) in self.open.iter_mut().enumerate() {
-            let run = std::mem::take(open);
-            if run.pieces > 0 {
+            if let Some(run) = open.take() {
                 self.closed.push((member, run));
             }
         }
@@ -49,7 +62,7 @@ impl Runs {
         self.closed.reverse();
     }
 
-    /// The next run; each member's runs come in order of their addresses.
+    /// The next run; each member's runs come in order of their collection.
     pub(crate) fn take(&mut self) -> Option<(usize, Run)> {
         self.closed.pop()
     }

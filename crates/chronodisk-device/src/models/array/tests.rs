@@ -1,11 +1,12 @@
-//! Arrays against the contract and their mapping against a byte-level shadow; `timing_tests` has the closed forms.
+//! Arrays against the contract, their mapping, and the steps of rows with parity; `timing_tests` has the closed forms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::jobs::{BlockSize, Blocks, PAGE_SECTORS};
 use super::layout::{CopyLayout, Layout, MemberSector, MemberSet, ParityLayout, Shape};
-use super::parity::{RowWrite, row_read};
+use super::parity::{Method, Row, next_step};
 use crate::contract;
 use crate::models::testing::build_text;
 
@@ -193,38 +194,8 @@ fn parity_rotates_as_in_md() {
     }
 }
 
-/// Contents that are one byte a sector: enough to tell whether a read can be answered and parity is right.
-struct Shadow<'a> {
-    layout: &'a Layout,
-    failed: MemberSet,
-    /// Stored bytes by member and sector.
-    stored: BTreeMap<(usize, u64), u8>,
-}
-
-impl Shadow<'_> {
-    /// The sum of powers that Q is: any invertible weights do, since only equality is asked for.
-    fn weight(unit: usize) -> u8 {
-        (2 * unit + 1) as u8
-    }
-
-    /// Expected parities of a sector of a row, from the expected data.
-    fn parities(&self, data: &BTreeMap<u64, u8>, row: u64, offset: u64) -> [u8; 2] {
-        let at = |unit: usize| {
-            let sector = (row * self.layout.units() as u64 + unit as u64) * self.layout.chunk_sectors + offset;
-            data.get(&sector).copied().unwrap_or(0)
-        };
-        let p = (0..self.layout.units()).fold(0, |sum, unit| sum ^ at(unit));
-        let q =
-            (0..self.layout.units()).fold(0u8, |sum, unit| sum.wrapping_add(at(unit).wrapping_mul(Self::weight(unit))));
-        [p, q]
-    }
-}
-
-/// A write: where it begins and ends in the array, and its bytes.
-type WriteCase = (u64, u64, u8);
-
-/// Failed members that the layout survives, and writes.
-fn parity_case() -> impl Strategy<Value = (usize, usize, ParityLayout, Vec<usize>, Vec<WriteCase>)> {
+/// Layouts with parity: parities, members, rotation.
+fn parity_layout() -> impl Strategy<Value = (usize, usize, ParityLayout)> {
     let layout = prop_oneof![
         Just(ParityLayout::LeftAsymmetric),
         Just(ParityLayout::RightAsymmetric),
@@ -233,150 +204,97 @@ fn parity_case() -> impl Strategy<Value = (usize, usize, ParityLayout, Vec<usize
         Just(ParityLayout::ParityFirst),
         Just(ParityLayout::ParityLast),
     ];
-    (1usize..=2, 4usize..=8, layout).prop_flat_map(|(parities, members, layout)| {
-        let failed = prop::collection::vec(0..members, 0..=parities);
-        let writes = prop::collection::vec((0u64..400, 1u64..120, any::<u8>()), 1..12);
-        (Just(parities), Just(members), Just(layout), failed, writes)
-    })
+    (1usize..=2, 4usize..=8, layout)
+}
+
+fn set(members: impl IntoIterator<Item = usize>) -> MemberSet {
+    let mut set = MemberSet::default();
+    members.into_iter().for_each(|member| set.insert(member));
+    set
+}
+
+/// A row in any state that the cache can have: parities first, and the failed members among `gone`.
+fn row() -> impl Strategy<Value = Row> {
+    let members = || prop::collection::vec(0usize..8, 0..6);
+    (1usize..=2, 4usize..=8, prop::collection::vec(0usize..8, 0..=2), members(), members(), members(), members())
+        .prop_map(|(parities, members, gone, present, wanted, written, covered)| {
+            let all = MemberSet::first(members);
+            let data = all.without(MemberSet::first(parities));
+            let failed = set(gone.into_iter().take(parities).map(|member| member % members));
+            let written = set(written).and(data);
+            Row {
+                members,
+                parities: MemberSet::first(parities),
+                failed,
+                present: set(present).and(all),
+                wanted: set(wanted).and(data),
+                written,
+                covered: set(covered).and(written),
+            }
+        })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Writes touch live members only, all the data and all the parity that they change, and read enough to compute it;
-    /// every sector can be reconstructed from the sectors that a read touches, and no sector is touched twice.
+    /// Every row comes to an end in a few steps. Only live members are read, each once. Blocks are computed from all
+    /// others, and a write begins when its parity follows from blocks in the cache.
     #[test]
-    fn rows_keep_their_parity_and_can_be_read(case in parity_case()) {
-        let (parities, members, kind, gone, writes) = case;
-        let layout = Layout::with_parity(members, 200, 16, parities, kind);
-        let mut failed = MemberSet::default();
-        gone.iter().for_each(|&member| failed.insert(member));
-        let mut shadow = Shadow { layout: &layout, failed, stored: BTreeMap::new() };
-        let mut data: BTreeMap<u64, u8> = BTreeMap::new();
-        let (chunk, row_sectors) = (layout.chunk_sectors, layout.row_sectors());
-        for (start, length, byte) in writes {
-            let start = start % layout.capacity_sectors;
-            let end = (start + length).min(layout.capacity_sectors);
-            for row in start / row_sectors..end.div_ceil(row_sectors) {
-                let base = row * row_sectors;
-                let span = (start.max(base) - base, end.min(base + row_sectors) - base);
-                write_row(&mut shadow, &mut data, row, span, byte)?;
+    fn rows_are_read_and_written_to_the_end(start in row()) {
+        let mut row = start;
+        let all = MemberSet::first(row.members);
+        let data = all.without(row.parities);
+        let mut written = row.written.is_empty();
+        for _ in 0..4 {
+            let step = next_step(&row);
+            prop_assert!(!step.reads.intersects(row.failed.union(row.present)), "{:?}: {:?}", row, step);
+            if !step.computed.is_empty() {
+                prop_assert!(row.failed.includes(step.computed));
+                prop_assert!(step.computed.count() <= row.parities.count());
+                prop_assert_eq!(row.present.union(step.computed), all, "computed from all others");
             }
-        }
-        // All data and parity are in place, except on failed members.
-        for row in 0..layout.capacity_sectors / row_sectors {
-            for offset in 0..chunk {
-                let sector = row * chunk + offset;
-                for (which, expected) in shadow.parities(&data, row, offset).into_iter().enumerate() {
-                    let member = layout.parity(row, which).filter(|&member| !failed.contains(member));
-                    let Some(member) = member else { continue };
-                    prop_assert_eq!(shadow.stored.get(&(member, sector)).copied().unwrap_or(0), expected);
-                }
-                for unit in (0..layout.units()).filter(|&unit| !failed.contains(layout.data(row, unit))) {
-                    let logical = row * row_sectors + unit as u64 * chunk + offset;
-                    let stored = shadow.stored.get(&(layout.data(row, unit), sector)).copied().unwrap_or(0);
-                    prop_assert_eq!(stored, data.get(&logical).copied().unwrap_or(0));
-                }
+            row.present = row.present.union(step.computed);
+            if let Some(method) = step.write {
+                prop_assert!(step.reads.is_empty(), "reads end before the write");
+                let known = row.present.union(row.covered);
+                let modified = row.present.includes(row.written.union(row.parities));
+                prop_assert!(known.includes(data) || modified, "{:?}: {:?}", row, step);
+                prop_assert!(known.includes(row.written), "the rest of a block is known");
+                prop_assert_eq!(method == Method::Whole, row.covered == data);
+                row.present = row.present.union(row.written).union(row.parities);
+                (row.written, row.covered) = (MemberSet::default(), MemberSet::default());
+                written = true;
+            } else {
+                row.present = row.present.union(step.reads);
             }
+            row.wanted = row.wanted.without(row.present);
         }
+        prop_assert!(written && row.wanted.is_empty(), "{:?} ends as {:?}", start, row);
     }
 
+    /// The pieces of a request are its sectors, each once, and each stripe comes once.
     #[test]
-    fn reads_touch_enough_and_nothing_twice(case in parity_case()) {
-        let (parities, members, kind, gone, reads) = case;
-        let layout = Layout::with_parity(members, 200, 16, parities, kind);
-        let mut failed = MemberSet::default();
-        gone.iter().for_each(|&member| failed.insert(member));
-        for (start, length, _) in reads {
-            let (row, start) = (start / 50 % 12, start % layout.row_sectors());
-            let span = (start, (start + length).min(layout.row_sectors()));
-            let mut touched: BTreeSet<(usize, u64)> = BTreeSet::new();
-            let mut twice = None;
-            row_read(&layout, failed, row, span, |member, from, to| {
-                for sector in from..to {
-                    if !touched.insert((member, sector)) {
-                        twice = Some((member, sector));
-                    }
+    fn pieces_cover_a_request((parities, members, kind) in parity_layout(), start in 0u64..1_000, length in 1u64..300,
+        (chunk, block) in prop_oneof![Just((16, 1)), Just((12, 1)), Just((24, 8)), Just((32, 16)), Just((5, 1))]) {
+        let layout = Layout::with_parity(members, 192, chunk, parities, kind);
+        let size = BlockSize::new(chunk, block);
+        let start = start % layout.capacity_sectors / block * block;
+        let end = (start + length.next_multiple_of(block)).min(layout.capacity_sectors);
+        let mut expected: BTreeSet<MemberSector> = (start..end).flat_map(|sector| places(&layout, sector)).collect();
+        let mut blocks = Blocks::new(start, end);
+        let mut stripes = BTreeSet::new();
+        while let Some(piece) = blocks.next(&layout, size) {
+            prop_assert!(stripes.insert(piece.row), "stripe {} comes twice", piece.row);
+            for (member, bits) in piece.blocks(&layout, size) {
+                prop_assert!(piece.members(&layout).contains(member));
+                let touched = |offset: &u64| size.sectors > PAGE_SECTORS || bits >> offset & 1 == 1;
+                for offset in (0..size.sectors).filter(touched) {
+                    let place = MemberSector { member, sector: piece.row * size.sectors + offset };
+                    prop_assert!(expected.remove(&place), "{:?} is not asked for", place);
                 }
-            });
-            prop_assert_eq!(twice, None);
-            prop_assert!(touched.iter().all(|&(member, _)| !failed.contains(member)), "a failed member is read");
-            for sector in span.0..span.1 {
-                let (unit, offset) = ((sector / layout.chunk_sectors) as usize, sector % layout.chunk_sectors);
-                let member = layout.data(row, unit);
-                // A missing chunk can be computed if no more chunks of its row are unknown than parities were read.
-                let unknown = (0..layout.units()).filter(|&unit| !touched.contains(&(layout.data(row, unit), offset)));
-                let known = (0..2).filter_map(|which| layout.parity(row, which));
-                let known = known.filter(|&member| touched.contains(&(member, offset)));
-                prop_assert!(touched.contains(&(member, offset)) || unknown.count() <= known.count());
             }
+            blocks.advance();
         }
+        prop_assert!(expected.is_empty(), "left out: {:?}", expected);
     }
-}
-
-/// Writes a part of a row as planned and checks the planned reads.
-fn write_row(
-    shadow: &mut Shadow<'_>,
-    data: &mut BTreeMap<u64, u8>,
-    row: u64,
-    span: (u64, u64),
-    byte: u8,
-) -> Result<(), TestCaseError> {
-    let layout = shadow.layout;
-    let plan = RowWrite::new(layout, shadow.failed, (row, row + 1), span);
-    let mut read: BTreeSet<(usize, u64)> = BTreeSet::new();
-    plan.reads(layout, |member, from, to| read.extend((from..to).map(|sector| (member, sector))));
-    let mut written: BTreeSet<(usize, u64)> = BTreeSet::new();
-    plan.writes(layout, |member, from, to, _| written.extend((from..to).map(|sector| (member, sector))));
-    prop_assert!(read.iter().chain(&written).all(|&(member, _)| !shadow.failed.contains(member)), "a failed member");
-
-    let base = row * layout.row_sectors();
-    (span.0..span.1).for_each(|sector| {
-        data.insert(base + sector, byte ^ sector as u8);
-    });
-    let mut expected: BTreeSet<(usize, u64)> = BTreeSet::new();
-    for sector in span.0..span.1 {
-        let (unit, offset) = ((sector / layout.chunk_sectors) as usize, sector % layout.chunk_sectors);
-        let (member, place) = (layout.data(row, unit), row * layout.chunk_sectors + offset);
-        let live = |member: &usize| !shadow.failed.contains(*member);
-        if live(&member) {
-            expected.insert((member, place));
-            shadow.stored.insert((member, place), byte ^ sector as u8);
-        }
-        let parities = shadow.parities(data, row, offset);
-        let held: Vec<usize> = (0..2).filter_map(|which| layout.parity(row, which)).filter(live).collect();
-        for (which, value) in parities.into_iter().enumerate() {
-            if let Some(member) = layout.parity(row, which).filter(live) {
-                expected.insert((member, place));
-                shadow.stored.insert((member, place), value);
-            }
-        }
-        if !held.is_empty() {
-            can_compute(layout, &read, held.len(), (row, offset), span)?;
-        }
-    }
-    prop_assert_eq!(written, expected);
-    Ok(())
-}
-
-/// Returns whether the new parity of a sector follows from the sectors read and written.
-fn can_compute(
-    layout: &Layout,
-    read: &BTreeSet<(usize, u64)>,
-    live_parities: usize,
-    (row, offset): (u64, u64),
-    span: (u64, u64),
-) -> Result<(), TestCaseError> {
-    let place = row * layout.chunk_sectors + offset;
-    let has = |member: usize| read.contains(&(member, place));
-    let logical = |unit: usize| unit as u64 * layout.chunk_sectors + offset;
-    let written = |unit: usize| (span.0..span.1).contains(&logical(unit));
-    let units = || 0..layout.units();
-    let others_known = units().all(|unit| written(unit) || has(layout.data(row, unit)));
-    let old_parities = (0..2).filter_map(|which| layout.parity(row, which)).filter(|&member| has(member)).count();
-    let old_known = units().filter(|&unit| written(unit)).all(|unit| has(layout.data(row, unit)));
-    let unknown = units().filter(|&unit| !has(layout.data(row, unit))).count();
-    let computable = others_known || (old_known && old_parities == live_parities) || unknown <= old_parities;
-    prop_assert!(computable, "row {}, offset {}: read {:?}", row, offset, read);
-    Ok(())
 }

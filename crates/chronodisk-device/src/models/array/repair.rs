@@ -1,0 +1,173 @@
+//! Answers of members with an error: reads repaired from other members, and members that are dropped.
+//!
+//! As in Linux's md (`fix_read_error` in `raid1.c` and `raid10.c`, `raid5_end_read_request`):
+//! - A read that fails is answered from another copy, or computed from its row. The data are then written back to the
+//!   member that failed to read them, so that its medium may reassign the sectors. The request does not wait for that.
+//! - In a row, the blocks of a merged read that failed are read again one by one before they count as lost.
+//! - A member that fails a write, also of data written back, is dropped: the array goes on without it. A member whose
+//!   loss the array does not survive stays, and its errors are the requests' errors.
+//!
+//! Other than in md, a mirrored array repairs a failed read as a whole, not page by page, and nothing is read back
+//! after its repair. Members are not dropped for the number of their read errors.
+
+use chronodisk_sim::{Lba, Op, Request, Status};
+
+use super::jobs::{Blocks, Task};
+use super::layout::{MemberSector, MemberSet, Shape};
+use super::policy::{Array, Owner, Part};
+use crate::composite::Context;
+
+/// A failed read of a part of a chunk that has copies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repair {
+    parent: u32,
+    chunk: u64,
+    /// First sector in the chunk.
+    offset: u64,
+    /// Copies that failed.
+    tried: MemberSet,
+    /// The error of the first one.
+    status: Status,
+}
+
+/// Whether a member that answers a write so no longer has the array's data.
+fn loses_data(status: Status) -> bool {
+    matches!(status, Status::MediaError | Status::Aborted)
+}
+
+impl Array {
+    /// Takes the answer to a part of a request that goes past the stripe cache. Returns the status that the request
+    /// gets from it.
+    pub(super) fn judge(
+        &mut self,
+        parent: u32,
+        member: usize,
+        part: &Part,
+        status: Status,
+        context: &mut Context<'_>,
+    ) -> Status {
+        let range = (part.request.lba.0, part.request.end().0);
+        let has_parity = matches!(self.layout.shape, Shape::Parity { .. });
+        match part.request.op {
+            _ if !has_parity && self.layout.copies() == 1 => status,
+            Op::Read if has_parity => {
+                self.read_by_rows(parent, member, range, context);
+                Status::Ok
+            }
+            Op::Read => {
+                self.read_copies(parent, member, range, status, context);
+                Status::Ok
+            }
+            Op::Write | Op::WriteZeroes if self.drop_member(member, status, context) => Status::Ok,
+            _ => status,
+        }
+    }
+
+    /// Drops a member that failed a write, if the array survives without it. Returns whether the member is gone.
+    pub(super) fn drop_member(&mut self, member: usize, status: Status, context: &Context<'_>) -> bool {
+        if self.failed(context.now()).contains(member) {
+            return true;
+        }
+        let mut rest = self.failing.map_or(self.failed, |(_, more)| self.failed.union(more));
+        rest.insert(member);
+        if !loses_data(status) || !self.layout.survives(rest) {
+            return false;
+        }
+        self.failed.insert(member);
+        self.statistics.dropped_members += 1;
+        true
+    }
+
+    /// Reads a member's sectors again by way of the stripe cache.
+    fn read_by_rows(&mut self, parent: u32, member: usize, (start, end): (u64, u64), context: &mut Context<'_>) {
+        let chunk = self.layout.chunk_sectors;
+        let mut sector = start;
+        while sector < end {
+            let (row, next) = (sector / chunk, end.min((sector / chunk + 1) * chunk));
+            let unit = (0..self.layout.units()).find(|&unit| self.layout.data(row, unit) == member);
+            let begin = row * self.layout.row_sectors() + unit.expect("a read of data") as u64 * chunk + sector % chunk;
+            let blocks = Blocks::new(begin, begin + next - sector);
+            self.add_job(parent, Task::Blocks { blocks, write: false, fua: false });
+            sector = next;
+        }
+        self.serve_rows(context);
+    }
+
+    /// Reads a member's sectors from other copies.
+    fn read_copies(
+        &mut self,
+        parent: u32,
+        member: usize,
+        (start, end): (u64, u64),
+        status: Status,
+        context: &mut Context<'_>,
+    ) {
+        let size = self.layout.chunk_sectors;
+        let mut sector = start;
+        while sector < end {
+            let next = end.min((sector / size + 1) * size);
+            let chunk = self.layout.chunk_at(member, sector / size).expect("a sector with data");
+            let mut tried = MemberSet::default();
+            tried.insert(member);
+            let repair = Repair { parent, chunk, offset: sector % size, tried, status };
+            self.parents.get_mut(parent).remaining += 1;
+            self.read_next_copy(repair, (next - sector) as u32, context);
+            sector = next;
+        }
+    }
+
+    /// Reads the next copy that has not failed; without one, the request fails.
+    fn read_next_copy(&mut self, repair: Repair, sectors: u32, context: &mut Context<'_>) {
+        let unusable = self.failed(context.now()).union(repair.tried);
+        let Some(place) = self.copies_of(repair).find(|place| !unusable.contains(place.member)) else {
+            let parent = self.parents.get_mut(repair.parent);
+            parent.status = parent.status.max(repair.status);
+            return self.release(repair.parent, context);
+        };
+        let request = Request::new(0, Op::Read, place.sector, sectors);
+        let owner = Owner::Copy(self.repairs.insert(repair));
+        self.submit_part(owner, place.member, 0, request, context);
+    }
+
+    /// The places of the sectors that a repair reads.
+    fn copies_of(&self, repair: Repair) -> impl Iterator<Item = MemberSector> + use<> {
+        let layout = std::sync::Arc::clone(&self.layout);
+        (0..layout.members).map_while(move |copy| {
+            let place = layout.copy(repair.chunk, copy).filter(|_| copy < layout.copies());
+            place.map(|place| MemberSector { sector: place.sector + repair.offset, ..place })
+        })
+    }
+
+    /// Takes the answer of another copy: the data go to the request, and back to the copies that failed.
+    pub(super) fn copy_answered(
+        &mut self,
+        number: u32,
+        member: usize,
+        sectors: u32,
+        status: Status,
+        context: &mut Context<'_>,
+    ) {
+        let mut repair = self.repairs.take(number);
+        if status != Status::Ok {
+            repair.tried.insert(member);
+            return self.read_next_copy(repair, sectors, context);
+        }
+        let failed = self.failed(context.now());
+        for place in self.copies_of(repair) {
+            if repair.tried.contains(place.member) && !failed.contains(place.member) {
+                let request = Request { lba: Lba(place.sector), ..Request::new(0, Op::Write, 0, sectors) };
+                self.submit_part(Owner::WriteBack, place.member, 0, request, context);
+            }
+        }
+        self.release(repair.parent, context);
+    }
+
+    /// Takes the answer to data written back to a copy.
+    pub(super) fn written_back(&mut self, member: usize, status: Status, context: &Context<'_>) {
+        if status == Status::Ok {
+            self.statistics.repaired_reads += 1;
+        } else {
+            self.drop_member(member, status, context);
+        }
+    }
+}
