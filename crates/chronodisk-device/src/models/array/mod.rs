@@ -27,7 +27,7 @@
 //!   handled after a failure takes it into account. With a failed member, RAID 4, 5 and 6 also read through the cache.
 //! - Reads that fail are repaired from the other members, and members that fail a write are dropped (`repair`).
 //! - A flush goes to all members, `fua` with the data and parity writes of its rows. A write of zeros goes as such to
-//!   the members; on rows of chunks with parity that it covers in part, it is a write like others. A discard with parity
+//!   the members; on rows of chunks with parity that it covers in part, it is a plain write. A discard with parity
 //!   reaches the rows that it covers completely, as in md. The array takes discards if all its members do.
 //!
 //! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
