@@ -10,8 +10,10 @@ use crate::newest::Content;
 /// Properties of the recorded device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// Logical block in sectors of 512 bytes. Writes are torn at multiples of it.
+    /// Logical block in sectors of 512 bytes.
     pub block_sectors: u32,
+    /// Physical block in sectors: the medium writes it as a whole, so that writes are torn at multiples of it.
+    pub torn_sectors: u32,
     /// Whether a completed write may be lost without a flush.
     pub write_back: bool,
 }

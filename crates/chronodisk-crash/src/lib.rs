@@ -5,7 +5,7 @@
 //! allow; [`of_model`] asks a device model. [`Shrink`] reduces the lost writes of a state that fails a check.
 //!
 //! Everything is pure: no I/O, no clock, and random numbers from a seed. Not modelled: bytes that rot, misdirected
-//! writes, and logical blocks that are written in part.
+//! writes, and physical blocks that are written in part.
 #![forbid(unsafe_code)]
 
 mod history;

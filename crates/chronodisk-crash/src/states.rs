@@ -64,7 +64,7 @@ pub enum Draw {
     OneKept,
     /// Each request is lost with probability one half.
     Half,
-    /// Each block of each request is lost with probability one half.
+    /// Each physical block of each request is lost with probability one half.
     Torn,
     /// The device model decides.
     Model,
@@ -126,7 +126,7 @@ pub fn cuts(
 }
 
 /// Draws states that the rules of the block layer allow: any subset of the changes that are not durable, torn at
-/// blocks. A block then has the newest of its changes that is not lost.
+/// physical blocks. A block then has the newest of its changes that is not lost.
 #[must_use]
 pub fn any(history: &History, cuts: &[Cut], seed: u64) -> Vec<State> {
     let mut random = RandomStream::new(seed, "crash", "states");
@@ -147,6 +147,8 @@ fn lost_by(draw: Draw, pending: &[usize], history: &History, random: &mut Random
         return lost;
     }
     let one = random.below(pending.len() as u64) as usize;
+    let facts = history.facts();
+    let physical = |block: u64| block * u64::from(facts.block_sectors) / u64::from(facts.torn_sectors.max(1));
     for (place, request) in pending.iter().enumerate() {
         let is_lost = match draw {
             Draw::NoneLost | Draw::Model => false,
@@ -155,8 +157,13 @@ fn lost_by(draw: Draw, pending: &[usize], history: &History, random: &mut Random
             Draw::OneKept => place != one,
             Draw::Half => random.chance(0.5),
         };
+        let mut drawn = None;
         for block in history.blocks(*request).filter(|_| is_lost) {
-            if draw != Draw::Torn || random.chance(0.5) {
+            let (_, keeps) = match drawn {
+                Some((unit, keeps)) if unit == physical(block) => (unit, keeps),
+                _ => *drawn.insert((physical(block), draw == Draw::Torn && random.chance(0.5))),
+            };
+            if !keeps {
                 lost.insert(*request, block);
             }
         }

@@ -90,7 +90,7 @@ impl DeviceModel for Cache {
 
 /// Writes of one sector: instant, sector.
 fn history(writes: &[(u64, u64)], flush_at: Option<u64>) -> History {
-    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 1, write_back: true });
+    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 1, torn_sectors: 1, write_back: true });
     let flushes = flush_at.map(|at| (at, None));
     let mut requests: Vec<(u64, Option<u64>)> =
         writes.iter().map(|(at, sector)| (*at, Some(*sector))).chain(flushes).collect();

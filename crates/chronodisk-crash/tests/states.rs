@@ -84,7 +84,7 @@ impl Oracle {
 
 /// Both descriptions of a history.
 fn played(steps: &[Step], write_back: bool) -> (History, Oracle) {
-    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 1, write_back });
+    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 1, torn_sectors: 1, write_back });
     let mut oracle = Oracle::default();
     let mut outstanding: Vec<u64> = Vec::new();
     for (step, id) in steps.iter().zip(1_u64..) {
@@ -203,7 +203,7 @@ fn a_flush_covers_only_writes_that_had_completed_when_it_arrived() {
 
 #[test]
 fn changes_that_are_not_aligned_reduce_the_block() {
-    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 8, write_back: true });
+    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 8, torn_sectors: 8, write_back: true });
     builder.arrived(Request::new(1, Op::Write, 8, 8), Nanos::ZERO, Effect::Bytes(vec![1; 4096]));
     builder.arrived(Request::new(2, Op::Write, 2, 4), Nanos::ZERO, Effect::Bytes(vec![2; 2048]));
     let history = builder.finish();
@@ -211,4 +211,16 @@ fn changes_that_are_not_aligned_reduce_the_block() {
     assert_eq!(history.blocks(1), 1..3);
     let newest = history.newest(history.position(Nanos::ZERO));
     assert_eq!(newest.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_physical_block_is_written_as_a_whole_or_not() {
+    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors: 1, torn_sectors: 8, write_back: true });
+    builder.arrived(Request::new(1, Op::Write, 2, 10), Nanos::ZERO, Effect::Bytes(vec![1; 5120]));
+    let history = builder.finish();
+    let states = (0..20).flat_map(|seed| any(&history, &[at_end(&history)], seed));
+    let lost: BTreeSet<Vec<u64>> =
+        states.map(|state| (0..16).filter(|block| state.lost.contains(0, *block)).collect()).collect();
+    let (first, second): (Vec<u64>, Vec<u64>) = ((2..8).collect(), (8..12).collect());
+    assert_eq!(lost, BTreeSet::from([vec![], first, second, (2..12).collect()]));
 }

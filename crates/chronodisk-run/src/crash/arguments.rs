@@ -162,7 +162,7 @@ const CUTS_MAX: u32 = 1_000_000;
 pub enum StateChoice {
     /// The contents of the device's medium and of its protected buffers, by its model
     Model,
-    /// Any subset of the writes that are not durable, torn at logical blocks
+    /// Any subset of the writes that are not durable, torn at physical blocks
     Any,
 }
 

@@ -36,7 +36,8 @@ impl Owners {
         let paths: BTreeMap<u64, &str> = pairs(&paths).collect();
         let name = |inode: u64| match (inode, paths.get(&inode)) {
             (JOURNAL_INODE, _) => "the journal".to_owned(),
-            (_, Some(path)) => (*path).to_owned(),
+            // debugfs prints two slashes before names in the root.
+            (_, Some(path)) => format!("/{}", path.trim_start_matches('/')),
             (inode, None) => format!("inode {inode}"),
         };
         Owners { block_sectors, names: inodes.into_iter().map(|(block, inode)| (block, name(inode))).collect() }

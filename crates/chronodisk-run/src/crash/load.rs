@@ -16,11 +16,12 @@ pub(super) struct Loaded {
 }
 
 /// Reads a recording into memory, at most a quarter of the host's.
-pub(super) fn load(path: &Path, write_back: bool) -> Result<Loaded, Failure> {
+pub(super) fn load(path: &Path, physical_block_bytes: u32, write_back: bool) -> Result<Loaded, Failure> {
     let recording = Recording::open(path).map_err(Failure::usage)?;
     let device = recording.device();
     let block_sectors = device.logical_block_bytes / SECTOR_BYTES as u32;
-    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors, write_back });
+    let torn_sectors = (physical_block_bytes / SECTOR_BYTES as u32).max(block_sectors);
+    let mut builder = HistoryBuilder::new(DeviceFacts { block_sectors, torn_sectors, write_back });
     let (mut effect, mut used_bytes) = (Effect::Nothing, 0);
     let most_bytes = host_memory_bytes() / 4;
     for entry in recording {

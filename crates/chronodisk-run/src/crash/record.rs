@@ -132,6 +132,7 @@ fn setup(
         states: arguments.states,
         cuts: arguments.cuts,
         seed: arguments.on.seed,
+        physical_block_bytes: info.physical_block_bytes,
         write_back: info.volatile_cache,
         interval_ns: (command.start_ns, command.end_ns),
         acknowledged: acknowledged.into_lines(),

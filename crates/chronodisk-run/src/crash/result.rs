@@ -7,7 +7,7 @@ use chronodisk_crash::{History, Lost, State};
 use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::{FileSystem, StateStep};
 use chronodisk_report::{AtomicFile, counted};
-use chronodisk_sim::{Nanos, Op};
+use chronodisk_sim::{Nanos, Op, SECTOR_BYTES};
 use serde::Serialize;
 
 use super::acknowledged::count_by;
@@ -47,7 +47,7 @@ pub struct CrashResult {
     /// Begin and end of the command in the guest's clock.
     pub interval_ns: (Nanos, Nanos),
     /// Unit of torn writes in bytes.
-    pub block_bytes: u64,
+    pub torn_bytes: u64,
     /// Requests in the recording.
     pub requests: usize,
     /// Lines that the command acknowledged.
@@ -179,7 +179,7 @@ impl CrashResult {
             states: setup.states,
             seed: setup.seed,
             interval_ns: setup.interval_ns,
-            block_bytes: loaded.history.block_bytes(),
+            torn_bytes: u64::from(loaded.history.facts().torn_sectors) * SECTOR_BYTES,
             requests: loaded.history.requests().len(),
             acknowledged_lines: setup.acknowledged.len(),
             cuts: made.cuts,

@@ -31,6 +31,8 @@ pub(super) struct Setup {
     pub states: StateChoice,
     pub cuts: CutCount,
     pub seed: u64,
+    /// Physical block of the device in bytes.
+    pub physical_block_bytes: u32,
     /// Whether the device has a volatile cache.
     pub write_back: bool,
     /// Begin and end of the command.

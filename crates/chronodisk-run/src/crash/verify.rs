@@ -50,7 +50,7 @@ pub fn check_states(
     if arguments.from.is_some() {
         setup.check = arguments.check.clone().unwrap_or(setup.check);
     }
-    let loaded = load(&directory.crash_recording(), setup.write_back)?;
+    let loaded = load(&directory.crash_recording(), setup.physical_block_bytes, setup.write_back)?;
     let made = make(&setup, &loaded, directory)?;
     let chosen = chosen(&made, &arguments.only)?;
     watch(CrashProgress::Made(chosen.len()));
