@@ -151,8 +151,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = tcp_address)]
     pub metrics: Option<Address>,
 
-    /// Runs this shell command with the address of --nbd, else of --iscsi, in $uri and the socket's path in $unixsocket.
-    /// Ends with the command's status
+    /// Runs this shell command with the address of --nbd or --iscsi in $uri and the socket's path in $unixsocket, and
+    /// ends with its status
     #[arg(long, value_name = "CMD")]
     pub run: Option<OsString>,
 
