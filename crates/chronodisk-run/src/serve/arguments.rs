@@ -19,7 +19,8 @@ pub struct ServeArguments {
 
     /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface; a HOST
     /// that other machines reach needs --tls-verify-peer or --insecure
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present_any = ["iscsi", "vhost_user", "attach"])]
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT",
+        required_unless_present_any = ["iscsi", "vhost_user", "attach"])]
     pub nbd: Vec<Address>,
 
     /// Listens for iSCSI initiators at this address. A bare PORT listens on the loopback interface; a HOST that other
