@@ -36,6 +36,7 @@ mod models;
 mod quantity;
 mod queued;
 pub mod rates;
+mod sector_set;
 mod zone_map;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};

@@ -77,6 +77,9 @@ impl ZoneLayout {
 /// 6. *Drained* means nothing outstanding; background work may go on for ever, at bounded cost.
 /// 7. *Determinism.* Equal profile, seed and arrivals give equal completions.
 /// 8. *Fork.* Fork, speculate and drop leaves no trace.
+/// 9. *Durability.* [`volatile`](Self::volatile) is ascending and inside the capacity. A write that has just arrived is
+///    volatile. A completed write is durable without a volatile cache, with FUA, or after a flush that arrived later
+///    has completed. A durable sector stays durable until its next write or discard arrives.
 pub trait DeviceModel: Send {
     /// Capacity and properties; they never change.
     fn info(&self) -> &DeviceInfo;
@@ -115,6 +118,9 @@ pub trait DeviceModel: Send {
     /// The sectors whose newest content a loss of power at `now()` would lose, as ranges in ascending order that do not
     /// touch. The newest content of a sector is that of the last write or discard of it that has arrived, completed or
     /// not. Zone operations are not among them. `None` if the model does not know, as models of other programs.
+    ///
+    /// An outstanding write counts until its data are on the medium or in a protected buffer, at the latest until it
+    /// completes. A sector counts as long as any of its outstanding writes does, as their order is not defined.
     fn volatile(&self) -> Option<Vec<Range<u64>>> {
         None
     }

@@ -10,10 +10,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, Status};
 
+use crate::sector_set::{SectorSet, changes};
 use crate::{DeviceInfo, DeviceModel, Probe};
 
 /// Service of a particular device, once a channel is free for a request.
@@ -43,8 +45,18 @@ pub struct QueuedDevice<S> {
     service: S,
     now: Nanos,
     channels: Channels,
-    due: EventQueue<(RequestId, Status)>,
+    due: EventQueue<Due>,
     statistics: QueueStatistics,
+}
+
+/// A completion on its way.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    id: RequestId,
+    /// The sectors that the request changes.
+    first: u64,
+    sectors: u32,
+    status: Status,
 }
 
 impl<S: Service> QueuedDevice<S> {
@@ -89,7 +101,8 @@ impl<S: Service> DeviceModel for QueuedDevice<S> {
         let end = asked.max(start.saturating_add(SHORTEST));
         self.channels.occupy(end);
         self.statistics.count(&request, self.now, start, end);
-        self.due.push(end, (request.id, status));
+        let sectors = if changes(request.op) && supported { request.sectors } else { 0 };
+        self.due.push(end, Due { id: request.id, first: request.lba.0, sectors, status });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -103,13 +116,20 @@ impl<S: Service> DeviceModel for QueuedDevice<S> {
     fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
         let stop = self.due.next_at().map_or(limit, |at| at.min(limit));
         self.now = self.now.max(stop);
-        while let Some((at, (id, status))) = self.due.pop_until(self.now) {
+        while let Some((at, Due { id, status, .. })) = self.due.pop_until(self.now) {
             completed.push(Completion { id, at, status });
         }
     }
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    /// Outstanding requests: a completed write is durable. `None` if the device has a volatile cache, which no
+    /// [`Service`] describes.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let sectors = self.due.events().map(|due| due.first..due.first + u64::from(due.sectors));
+        (!self.info.volatile_cache).then(|| sectors.collect::<SectorSet>().into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

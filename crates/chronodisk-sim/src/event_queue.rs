@@ -50,6 +50,11 @@ impl<E> EventQueue<E> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
     }
 
+    /// The events that wait, in no particular order.
+    pub fn events(&self) -> impl Iterator<Item = &E> {
+        self.heap.iter().map(|Reverse(entry)| &entry.event)
+    }
+
     /// Number of events that wait.
     #[must_use]
     pub fn len(&self) -> usize {

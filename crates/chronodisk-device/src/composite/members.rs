@@ -6,6 +6,7 @@ use std::fmt::Write;
 use chronodisk_sim::{Completion, Nanos, Request, Status};
 
 use crate::models::bus::{Bus, Crossed};
+use crate::sector_set::SectorSet;
 use crate::{DeviceModel, Probe, ZoneReport};
 
 /// A member's answer to the request that it got under `tag`.
@@ -106,6 +107,30 @@ impl Members {
                 present.probe(&mut sink);
             }
         }
+    }
+
+    /// The volatile sectors of a member at `now`, with those of requests on their way to it; `None` if it does not
+    /// know.
+    pub(crate) fn volatile(&self, now: Nanos, member: usize) -> Option<SectorSet> {
+        let model = &self.models[member];
+        let known = match model.now() == now {
+            true => model.volatile()?,
+            false => {
+                let mut present = model.fork();
+                present.step(now, &mut Vec::new());
+                present.volatile()?
+            }
+        };
+        let crossing = self.bus.iter().flat_map(|bus| bus.changed_on_the_way(member));
+        Some(known.into_iter().chain(crossing).collect())
+    }
+
+    /// As [`volatile`](Self::volatile), with the member stepped to `now` instead of a fork.
+    pub(super) fn volatile_after_step(&mut self, now: Nanos, member: usize) -> Option<SectorSet> {
+        if self.models[member].now() < now {
+            self.step(now, member);
+        }
+        self.volatile(now, member)
     }
 
     /// Submits to the member itself, after everything that is due in it.

@@ -22,6 +22,7 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, Status};
@@ -29,6 +30,7 @@ use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, Status};
 pub(crate) use members::Members;
 pub(crate) use slab::Slab;
 
+use crate::sector_set::SectorSet;
 use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport};
 
 /// Behaviour of a particular composite on requests and on its members' completions.
@@ -54,6 +56,12 @@ pub(crate) trait Policy: Clone + Send + 'static {
         None
     }
 
+    /// The composite's volatile sectors at `now`; see [`DeviceModel::volatile`]. The members know the requests that
+    /// they got, and the bus the requests on it. `None` if a member does not know, or the policy.
+    fn volatile(&self, _now: Nanos, _members: &Members) -> Option<SectorSet> {
+        None
+    }
+
     /// Reports the policy's own statistics by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
 }
@@ -74,6 +82,11 @@ impl Context<'_> {
     /// Submits to a member; the completion comes back under `tag`, unique among the composite's outstanding requests.
     pub(crate) fn submit(&mut self, member: usize, tag: u64, request: Request) {
         self.members.submit(self.now, member, Request { id: RequestId(tag), ..request });
+    }
+
+    /// The volatile sectors of a member; `None` if it does not know.
+    pub(crate) fn volatile(&mut self, member: usize) -> Option<SectorSet> {
+        self.members.volatile_after_step(self.now, member)
     }
 
     /// Completes a request of the host because of an answer: at this instant.
@@ -193,6 +206,10 @@ impl<P: Policy> DeviceModel for Composite<P> {
     fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
         let of_policy = self.policy.begin_with_zones(zones);
         of_policy.unwrap_or_else(|| self.members.begin_with_zones(zones))
+    }
+
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        self.policy.volatile(self.now, &self.members).map(SectorSet::into_ranges)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -42,6 +42,11 @@ impl<T> Slab<T> {
         self.entries[number as usize].as_mut().expect("a record under this number")
     }
 
+    /// The records, in order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().flatten()
+    }
+
     /// Like [`get_mut`](Self::get_mut), for reading.
     pub(crate) fn get(&self, number: u32) -> &T {
         self.entries[number as usize].as_ref().expect("a record under this number")

@@ -17,6 +17,18 @@ pub(super) struct Plan {
     pub(super) pokes: Vec<Gap>,
 }
 
+impl Plan {
+    /// The same history with flushes in place of half of the reads, and FUA at a quarter of the writes.
+    pub(super) fn with_flushes(&self) -> Plan {
+        let change = |(index, step): (usize, &Step)| Step {
+            op: if step.op == Op::Read && index.is_multiple_of(2) { Op::Flush } else { step.op },
+            fua: step.fua || index % 4 == 1,
+            ..step.clone()
+        };
+        Plan { steps: self.steps.iter().enumerate().map(change).collect(), ..self.clone() }
+    }
+}
+
 /// A request and the gap before it.
 #[derive(Clone, Debug)]
 pub(super) struct Step {

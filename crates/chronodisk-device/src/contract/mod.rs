@@ -12,13 +12,14 @@
 //!
 //! A case is a random history of arrivals: bursts at one instant, arrivals exactly at a completion or one nanosecond
 //! before it, idle gaps of up to weeks, requests at the ends of the device and in sequence, all operations, and sizes
-//! from one block to tens of megabytes. The history is played to fresh devices in several ways, and each of the eight
+//! from one block to tens of megabytes. The history is played to fresh devices in several ways, and each of the nine
 //! [rules](Rule) is checked. A history that breaks a rule is shrunk to a small one. Cases are derived from the name
 //! alone, so a failure repeats.
 //!
 //! Not checked: the work inside a single call (a model that runs a year of refreshes one by one hangs the test rather
 //! than failing it), and the order of arrivals within one instant if the model treats requests alike.
 
+mod durability;
 mod history;
 mod play;
 mod rules;
@@ -52,6 +53,8 @@ pub enum Rule {
     Determinism,
     /// A fork and its original do not influence each other.
     Fork,
+    /// Flushed, FUA and uncached writes are durable once they complete, and stay so.
+    Durability,
 }
 
 /// A broken rule, with the observation.
@@ -84,18 +87,38 @@ pub fn check(name: &str, cases: u32, make: Make<'_>) {
 /// # Panics
 /// If the model itself panics.
 pub fn find_violation(name: &str, cases: u32, make: Make<'_>) -> Option<(Violation, String)> {
+    find_violation_of(name, cases, &|plan| rules::check_all(plan, make))
+}
+
+/// Plays `cases` random histories, and checks rule 9 alone. A device that does not tell its volatile sectors fails.
+///
+/// # Panics
+/// If the rule is broken, with the smallest history found.
+#[cfg(test)]
+pub(crate) fn check_durability(name: &str, cases: u32, make: Make<'_>) {
+    assert!(make(0).volatile().is_some(), "{name} does not tell its volatile sectors");
+    if let Some((violation, history)) = find_violation_of(name, cases, &|plan| durability::durability(plan, make)) {
+        panic!("{name}: {violation}\nThe smallest history found:\n{history}");
+    }
+}
+
+/// Searches for a history that breaks one of the rules that `check` checks.
+fn find_violation_of(
+    name: &str,
+    cases: u32,
+    check: &dyn Fn(&history::Plan) -> Result<(), Violation>,
+) -> Option<(Violation, String)> {
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut stream = RandomStream::new(0, name, "contract");
     let seed: Vec<u8> = (0..4).flat_map(|_| stream.next_u64().to_le_bytes()).collect();
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
-    let outcome = runner.run(&history::plan(), |plan| {
-        rules::check_all(&plan, make).map_err(|violation| TestCaseError::fail(violation.to_string()))
-    });
+    let outcome = runner
+        .run(&history::plan(), |plan| check(&plan).map_err(|violation| TestCaseError::fail(violation.to_string())));
     match outcome {
         Ok(()) => None,
         Err(TestError::Fail(reason, plan)) => {
             // A nondeterministic model may keep the rules in a second run of the same history.
-            let violation = rules::check_all(&plan, make).err();
+            let violation = check(&plan).err();
             let violation =
                 violation.unwrap_or_else(|| Violation { rule: Rule::Determinism, what: reason.to_string() });
             Some((violation, format!("{plan:#?}")))
@@ -110,5 +133,7 @@ pub fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+#[cfg(test)]
+mod durability_tests;
 #[cfg(test)]
 mod tests;

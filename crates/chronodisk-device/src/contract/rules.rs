@@ -2,6 +2,7 @@
 
 use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId};
 
+use super::durability::durability;
 use super::history::Plan;
 use super::play::{Arrival, Player, broken};
 use super::{Make, Rule, Violation};
@@ -25,7 +26,8 @@ pub(super) fn check_all(plan: &Plan, make: Make<'_>) -> Result<(), Violation> {
     stepping(plan, make, &reference)?;
     arrival(plan, make, &reference)?;
     non_anticipation(plan, make, &reference)?;
-    fork(plan, make, &reference)
+    fork(plan, make, &reference)?;
+    durability(plan, make)
 }
 
 /// Finds the instants of the arrivals; [`Player`] checks bounds and counts at every call of every rule.
@@ -172,7 +174,7 @@ fn fork(plan: &Plan, make: Make<'_>, reference: &Reference) -> Result<(), Violat
     let mut kept = original.fork();
     let properties = |player: &Player| {
         let model = player.model.as_ref();
-        let told = (model.now(), model.outstanding(), model.next_event(), model.completion_bound());
+        let told = (model.now(), model.outstanding(), model.next_event(), model.completion_bound(), model.volatile());
         (told, model.info().clone(), player.statistics())
     };
     if properties(&kept) != properties(&original) {

@@ -12,6 +12,8 @@
 //! An inner model has [`LATEST_ARRIVAL`] as any other, which a fast one reaches sooner: after a week at 1,000 times.
 //! From then on its time passes only while something is outstanding.
 
+use std::ops::Range;
+
 use chronodisk_sim::{Completion, Nanos, Request};
 
 use crate::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneReport, advance};
@@ -191,6 +193,10 @@ impl DeviceModel for AtSpeed {
 
     fn begin_with_zones(&mut self, zones: &[ZoneReport]) -> bool {
         self.inner.begin_with_zones(zones)
+    }
+
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        self.inner.volatile()
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -6,6 +6,8 @@
 //!
 //! Members of unequal size are used up to the smallest one's size, except by `linear`, which uses them completely.
 
+use std::ops::Range;
+
 /// Sector `sector` of member number `member`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MemberSector {
@@ -184,6 +186,42 @@ impl Layout {
                 if unit < before { unit + wrapped } else { unit + parities }
             }
         }
+    }
+
+    /// The array's sector whose data, or a copy of them, a member has there. `None` for parity and for unused sectors.
+    pub(crate) fn origin(&self, place: MemberSector) -> Option<u64> {
+        let MemberSector { member, sector } = place;
+        let (row, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
+        let found = match &self.shape {
+            Shape::Linear(starts) => starts[member] + sector,
+            &Shape::Copies { copies, layout, stride_rows } => {
+                let (width, copies) = (self.members as u64, copies as u64);
+                let rotated = |row: u64, copy: u64| row * width + (member as u64 + width - copy % width) % width;
+                let chunk = match layout {
+                    CopyLayout::Near => (row * width + member as u64) / copies,
+                    CopyLayout::Far => rotated(row.checked_rem(stride_rows)?, row / stride_rows),
+                    CopyLayout::Offset => rotated(row / copies, row % copies),
+                };
+                chunk * self.chunk_sectors + offset
+            }
+            Shape::Parity { .. } => {
+                let unit = (0..self.units()).find(|&unit| self.data(row, unit) == member)?;
+                row * self.row_sectors() + unit as u64 * self.chunk_sectors + offset
+            }
+        };
+        (found < self.capacity_sectors).then_some(found)
+    }
+
+    /// The array's sectors of a range of a member.
+    pub(crate) fn origins(&self, member: usize, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut sector = range.start;
+        std::iter::from_fn(move || {
+            let (from, rest) = (sector, self.chunk_sectors - sector % self.chunk_sectors);
+            let length = rest.min(range.end.saturating_sub(from));
+            sector += length;
+            let found = self.origin(MemberSector { member, sector: from });
+            (length > 0).then(|| found.map_or(0..0, |first| first..first + length))
+        })
     }
 
     /// Member and sector for a sector of a linear array; `None` in other layouts.

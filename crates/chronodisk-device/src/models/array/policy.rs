@@ -10,7 +10,8 @@ use super::parity::{self, RowWrite};
 use super::runs::Runs;
 use super::writes::{Write, Writes};
 use crate::Probe;
-use crate::composite::{Context, Policy, Slab};
+use crate::composite::{Context, Members, Policy, Slab};
+use crate::sector_set::{SectorSet, changed};
 
 /// An array's state besides its members'.
 #[derive(Clone, Debug)]
@@ -304,6 +305,17 @@ impl Policy for Array {
             }
         }
         self.release(part.parent, context);
+    }
+
+    /// Data in the members that have not failed, and writes with parity until they are done.
+    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
+        let (failed, layout) = (self.failed(now), &*self.layout);
+        let mut ranges: Vec<_> = self.writes.requests().map(changed).collect();
+        for member in (0..layout.members).filter(|&member| !failed.contains(member)) {
+            let of_member = members.volatile(now, member)?;
+            ranges.extend(of_member.ranges().iter().flat_map(|range| layout.origins(member, range.clone())));
+        }
+        Some(ranges.into_iter().collect())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -138,6 +138,7 @@ fn every_sector_has_a_place_of_its_own_and_parity_another() {
             assert_eq!(members.len(), places.len(), "{name}: copies of sector {sector} share a member");
             for place in places {
                 assert!(place.member < layout.members && place.sector < 203, "{name}: {place:?}");
+                assert_eq!(layout.origin(place), Some(sector), "{name}: {place:?}");
                 let before = owners.insert(place, sector);
                 assert_eq!(before, None, "{name}: sectors {before:?} and {sector} share {place:?}");
             }
@@ -148,6 +149,10 @@ fn every_sector_has_a_place_of_its_own_and_parity_another() {
             let held: BTreeSet<usize> = (0..2).filter_map(|which| layout.parity(row, which)).collect();
             assert_eq!(held.len(), parities, "{name}: row {row}");
             assert!(members.is_disjoint(&held), "{name}: row {row} has parity {held:?} among its data");
+            for &member in &held {
+                let place = MemberSector { member, sector: row * layout.chunk_sectors };
+                assert_eq!(layout.origin(place), None, "{name}: {place:?} has parity");
+            }
             members.extend(held);
             assert_eq!(members.len(), layout.members, "{name}: row {row} leaves a member out");
         }

@@ -112,6 +112,11 @@ impl Writes {
         self.ready.pop_front()
     }
 
+    /// The host's requests of all unfinished writes.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.slab.iter().map(|write| &write.request)
+    }
+
     pub(crate) fn get(&self, number: u32) -> &Write {
         self.slab.get(number)
     }

@@ -12,6 +12,7 @@
 //! of its electronics, or a negligible one.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
 
@@ -19,6 +20,7 @@ use crate::Probe;
 use crate::composite::Slab;
 use crate::fields::{Fields, ProfileError};
 use crate::quantity::Rate;
+use crate::sector_set::changed;
 
 /// Arbitration among waiting crossings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +124,13 @@ impl Bus {
             }
             Some(status) => Crossed::Back { member, tag: self.inside.take(crossing.inside).0, status },
         })
+    }
+
+    /// The sectors of a member that requests on their way to it change.
+    pub(crate) fn changed_on_the_way(&self, member: usize) -> impl Iterator<Item = Range<u64>> + '_ {
+        let crossings = self.waiting.iter().chain(self.crossing.as_ref().map(|(_, crossing)| crossing));
+        let sent = crossings.filter(move |crossing| crossing.member == member && crossing.status.is_none());
+        sent.map(|crossing| changed(&self.inside.get(crossing.inside).1))
     }
 
     /// Reports the use of the bus, and the waits for it.

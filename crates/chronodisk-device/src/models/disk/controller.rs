@@ -47,6 +47,7 @@ mod dirty;
 mod order;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, Status};
@@ -55,6 +56,7 @@ use super::drive::{Control, Drive, ExtraTicks};
 use super::geometry::Spot;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{InitialPhase, Scheduler};
+use crate::sector_set::{SectorSet, changed};
 use crate::{DeviceInfo, DeviceModel, Probe, footprint};
 use arm::{Arm, Segment};
 use dirty::Dirty;
@@ -610,6 +612,16 @@ impl DeviceModel for Disk {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    /// Writes up to the blocks that have crossed the interface, and the write buffer.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let before = self.outside.iter().chain(self.decoding.as_ref().map(|(command, _)| command));
+        let before = before.filter(|command| command.request.op != Op::Discard);
+        let crossing = self.writes.iter().map(|writing| writing.next..writing.command.end());
+        let dirty = self.dirty.ranges().iter().map(|range| range.first..range.end);
+        let all = before.map(|command| changed(&command.request)).chain(crossing).chain(dirty);
+        Some(all.collect::<SectorSet>().into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

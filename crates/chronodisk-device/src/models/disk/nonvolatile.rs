@@ -4,17 +4,19 @@
 //! A write completes when its data are in the memory. They go to the disk in C-SCAN order (upwards from where the last
 //! one ended, then back to the lowest), and only while no read waits: a read that arrives goes before all that is not
 //! on its way. A read whose blocks are all in the memory does not need the disk. Writes that find no room wait, in
-//! order of arrival; one that is larger than the memory goes to the disk itself.
+//! order of arrival; one that is larger than the memory goes to the disk itself, and completes on the medium.
 //!
 //! Not modelled: a read that finds part of its blocks in the memory reads them all from the disk.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, Status};
 
 use super::controller::{Disk, SHORTEST};
 use super::mechanics::{Ticks, duration, nanos, ticks};
 use super::parameters::NonvolatileParameters;
+use crate::sector_set::{SectorSet, changed};
 use crate::{DeviceInfo, DeviceModel, Probe, advance};
 
 /// A drive behind a non-volatile write cache.
@@ -27,17 +29,18 @@ pub(super) struct NonvolatileDisk {
     access: Ticks,
     read_block: Ticks,
     write_block: Ticks,
-    /// Blocks that are not on the disk, as ranges that neither touch nor overlap, ascending.
-    dirty: Vec<(u64, u64)>,
+    /// Blocks that are not on the disk.
+    dirty: SectorSet,
     /// On its way to the disk.
-    destaging: Option<(u64, u64)>,
+    destaging: Option<Range<u64>>,
     /// Where the last destage ended.
     head: u64,
     bus_free: Ticks,
     waiting: VecDeque<Request>,
-    due: EventQueue<RequestId>,
-    /// Requests in the disk, by their numbers there; a destage has no id.
-    at_disk: Vec<(u64, Option<RequestId>)>,
+    /// Completions with the blocks that they make safe.
+    due: EventQueue<(RequestId, Range<u64>)>,
+    /// Requests in the disk, by their numbers there; a destage has no host's request.
+    at_disk: Vec<(u64, Option<Request>)>,
     next_number: u64,
     outstanding: u32,
     scratch: Vec<Completion>,
@@ -59,7 +62,7 @@ impl NonvolatileDisk {
             write_block,
             disk,
             now: Nanos::ZERO,
-            dirty: Vec::new(),
+            dirty: SectorSet::EMPTY,
             destaging: None,
             head: 0,
             bus_free: 0,
@@ -75,78 +78,57 @@ impl NonvolatileDisk {
     }
 
     fn used(&self) -> u64 {
-        self.dirty.iter().chain(&self.destaging).map(|&(first, end)| end - first).sum()
+        self.dirty.sectors() + self.destaging.as_ref().map_or(0, |range| range.end - range.start)
     }
 
-    fn holds(&self, first: u64, end: u64) -> bool {
-        self.dirty.iter().chain(&self.destaging).any(|range| range.0 <= first && end <= range.1)
+    fn holds(&self, blocks: &Range<u64>) -> bool {
+        let leaves = |range: &Range<u64>| range.start <= blocks.start && blocks.end <= range.end;
+        self.dirty.covers(blocks) || self.destaging.as_ref().is_some_and(leaves)
     }
 
     /// Completes a request with data that cross the bus, or none.
-    fn complete_from_memory(&mut self, id: RequestId, blocks: u64, block_time: Ticks) {
-        self.bus_free = self.bus_free.max(ticks(self.now)) + blocks * block_time;
+    fn complete_from_memory(&mut self, request: &Request, block_time: Ticks) {
+        self.bus_free = self.bus_free.max(ticks(self.now)) + u64::from(request.sectors) * block_time;
         let at = nanos(self.bus_free + self.access).max(self.now + SHORTEST);
-        self.due.push(at, id);
+        self.due.push(at, (request.id, changed(request)));
     }
 
-    fn send_to_disk(&mut self, request: Request, name: Option<RequestId>) {
+    fn send_to_disk(&mut self, request: Request, asked: Option<Request>) {
         let number = self.next_number;
         self.next_number += 1;
-        self.at_disk.push((number, name));
+        self.at_disk.push((number, asked));
         self.disk.submit(Request { id: RequestId(number), ..request });
     }
 
     /// Takes the writes that have room, then lets the disk work if no read keeps it busy.
     fn go_on(&mut self) {
         while let Some(&request) = self.waiting.front() {
-            let (first, end) = (request.lba.0, request.end().0);
-            let blocks = end - first;
+            let blocks = u64::from(request.sectors);
             if blocks > self.capacity {
-                self.forget(first, end);
-                self.send_to_disk(request, Some(request.id));
+                self.dirty.remove(request.lba.0..request.end().0);
+                // Through the drive's own cache: no flush of the host reaches the drive.
+                self.send_to_disk(Request { fua: true, ..request }, Some(request));
             } else if self.used() + blocks <= self.capacity {
-                self.remember(first, end);
+                self.dirty.insert(request.lba.0..request.end().0);
                 let time = if request.op == Op::Write { self.write_block } else { 0 };
-                self.complete_from_memory(request.id, blocks, time);
+                self.complete_from_memory(&request, time);
             } else {
                 break;
             }
             self.waiting.pop_front();
         }
         if self.at_disk.is_empty() && !self.dirty.is_empty() {
-            let next = self.dirty.iter().position(|range| range.1 > self.head).unwrap_or(0);
-            let (first, end) = self.dirty[next];
-            let first = if (first..end).contains(&self.head) { self.head } else { first };
-            let end = end.min(first + LONGEST_DESTAGE);
-            self.forget(first, end);
-            self.destaging = Some((first, end));
+            let ranges = self.dirty.ranges();
+            let next = ranges.iter().find(|range| range.end > self.head).unwrap_or(&ranges[0]);
+            let first = if next.contains(&self.head) { self.head } else { next.start };
+            let end = next.end.min(first + LONGEST_DESTAGE);
+            self.dirty.remove(first..end);
+            self.destaging = Some(first..end);
             self.head = end;
             self.destages += 1;
             let write = Request { fua: true, ..Request::new(0, Op::Write, first, (end - first) as u32) };
             self.send_to_disk(write, None);
         }
-    }
-
-    fn remember(&mut self, mut first: u64, mut end: u64) {
-        let from = self.dirty.partition_point(|range| range.1 < first);
-        let to = self.dirty.partition_point(|range| range.0 <= end);
-        for &(other_first, other_end) in &self.dirty[from..to] {
-            first = first.min(other_first);
-            end = end.max(other_end);
-        }
-        self.dirty.splice(from..to, [(first, end)]);
-    }
-
-    fn forget(&mut self, first: u64, end: u64) {
-        let from = self.dirty.partition_point(|range| range.1 <= first);
-        let to = self.dirty.partition_point(|range| range.0 < end);
-        if from >= to {
-            return;
-        }
-        let before = (self.dirty[from].0, first);
-        let after = (end, self.dirty[to - 1].1);
-        let left = [before, after].into_iter().filter(|range| range.0 < range.1);
-        self.dirty.splice(from..to, left);
     }
 
     /// The disk's answers of the present instant.
@@ -156,12 +138,12 @@ impl NonvolatileDisk {
             let done = self.scratch[index];
             let Some(at) = self.at_disk.iter().position(|&(number, _)| number == done.id.0) else { continue };
             match self.at_disk.swap_remove(at).1 {
-                Some(id) => self.finish(Completion { id, ..done }, completed),
+                Some(Request { id, .. }) => self.finish(Completion { id, ..done }, completed),
                 None => self.destaging = None,
             }
         }
         self.scratch.clear();
-        while let Some((at, id)) = self.due.pop_until(self.now) {
+        while let Some((at, (id, _))) = self.due.pop_until(self.now) {
             self.finish(Completion { id, at, status: Status::Ok }, completed);
         }
     }
@@ -187,15 +169,14 @@ impl DeviceModel for NonvolatileDisk {
 
     fn submit(&mut self, request: Request) {
         self.outstanding += 1;
-        let (first, end) = (request.lba.0, request.end().0);
         match request.op {
             // Completed writes are safe.
-            Op::Flush => self.due.push(self.now + SHORTEST, request.id),
-            Op::Read if self.holds(first, end) => {
+            Op::Flush => self.due.push(self.now + SHORTEST, (request.id, 0..0)),
+            Op::Read if self.holds(&(request.lba.0..request.end().0)) => {
                 self.hits += 1;
-                self.complete_from_memory(request.id, end - first, self.read_block);
+                self.complete_from_memory(&request, self.read_block);
             }
-            Op::Read => self.send_to_disk(request, Some(request.id)),
+            Op::Read => self.send_to_disk(request, Some(request)),
             _ => self.waiting.push_back(request),
         }
         self.go_on();
@@ -224,6 +205,17 @@ impl DeviceModel for NonvolatileDisk {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    /// Outstanding writes, and the disk's own, except for blocks that the memory keeps until the disk has them.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let mut volatile: SectorSet = self.disk.volatile()?.into_iter().collect();
+        self.destaging.iter().for_each(|blocks| volatile.remove(blocks.clone()));
+        let at_disk = self.at_disk.iter().filter_map(|(_, asked)| asked.as_ref());
+        let arriving = self.due.events().map(|(_, blocks)| blocks.clone());
+        let outstanding = self.waiting.iter().chain(at_disk).map(changed).chain(arriving);
+        outstanding.for_each(|blocks| volatile.insert(blocks));
+        Some(volatile.into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

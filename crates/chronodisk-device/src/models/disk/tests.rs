@@ -190,6 +190,32 @@ fn writes_to_a_nonvolatile_cache_do_not_wait_for_the_disk_and_reads_go_first() {
 }
 
 #[test]
+fn a_write_that_exceeds_the_nonvolatile_cache_completes_on_the_medium() {
+    let memory = NonvolatileParameters { blocks: 16, access: Picos::from_micros(40) };
+    let mut parameters = DiskParameters { nonvolatile: Some(memory), ..small() };
+    parameters.controller.write_cache = true;
+    let mut device = model_of(&parameters);
+    device.submit(Request::new(0, Op::Write, 4_000, 17));
+    device.submit(Request::new(1, Op::Write, 100, 8));
+    assert_eq!(device.volatile(), Some(vec![100..108, 4_000..4_017]));
+    crate::advance(device.as_mut(), Nanos::from_millis(1), &mut Vec::new());
+    let at_disk = std::iter::once(4_000..4_017).collect();
+    assert_eq!(device.volatile(), Some(at_disk), "the memory has the other write");
+    let mut completed = Vec::new();
+    while completed.is_empty() {
+        device.step(Nanos::MAX, &mut completed);
+    }
+    // The drive's own cache would take the 17 blocks in less than a millisecond, and lose them.
+    let Some((_, dirty)) =
+        crate::probed(|sink| device.probe(sink)).into_iter().find(|(name, _)| name == "dirty [blocks]")
+    else {
+        panic!("a drive tells its dirty blocks");
+    };
+    assert!(completed[0].at > Nanos::from_millis(5) && dirty == 0.0, "{} {dirty}", completed[0].at);
+    assert_eq!(device.volatile(), Some(Vec::new()));
+}
+
+#[test]
 fn a_read_takes_overhead_seek_rotation_and_transfer() {
     let mut parameters = small();
     parameters.controller.read_miss = After { read: Picos::from_micros(300), write: Picos::ZERO };

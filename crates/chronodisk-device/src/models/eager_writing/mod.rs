@@ -32,6 +32,7 @@
 mod space;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
@@ -41,6 +42,7 @@ use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::models::disk::{Disk, Drive};
+use crate::sector_set::{SectorSet, changed};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
 
@@ -69,8 +71,11 @@ struct EagerWriting {
     heads: u64,
     waiting: VecDeque<Request>,
     active: Option<Active>,
-    due: EventQueue<(RequestId, Status)>,
+    due: EventQueue<Due>,
     outstanding: u32,
+    /// Completed writes that the write cache of the disk may still hold: all since the last flush. The disk runs ahead
+    /// of the present instant, so its own buffer does not tell.
+    unflushed: SectorSet,
     /// Empty between calls; kept for its capacity.
     answers: Vec<Completion>,
     statistics: EagerWritingStatistics,
@@ -87,6 +92,14 @@ struct Active {
     /// First block on the disk and length of the run being written.
     run: (u64, u64),
     status: Status,
+}
+
+/// A completion on its way, with the sectors that become durable by it.
+#[derive(Clone, Debug)]
+struct Due {
+    id: RequestId,
+    status: Status,
+    changed: Range<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -115,6 +128,7 @@ impl EagerWriting {
             active: None,
             due: EventQueue::new(),
             outstanding: 0,
+            unflushed: SectorSet::EMPTY,
             answers: Vec::new(),
             statistics: EagerWritingStatistics::default(),
             parts,
@@ -252,13 +266,22 @@ impl EagerWriting {
                 active.next += blocks;
                 self.write_on(active);
             }
-            _ => self.complete(&active, Nanos::ZERO),
+            _ => {
+                self.unflushed = SectorSet::EMPTY;
+                self.complete(&active, Nanos::ZERO);
+            }
         }
     }
 
     /// Completes the request in `after`, or a nanosecond after now if the disk had no part in it.
     fn complete(&mut self, active: &Active, after: Nanos) {
-        self.due.push(self.now.saturating_add(after), (active.request.id, active.status));
+        let Active { request, status, .. } = *active;
+        let changed = changed(&request);
+        match request.op == Op::Write && self.info.volatile_cache && !request.fua {
+            true => self.unflushed.insert(changed.clone()),
+            false => self.unflushed.remove(changed.clone()),
+        }
+        self.due.push(self.now.saturating_add(after), Due { id: request.id, status, changed });
     }
 
     /// The free block that the heads reach soonest, and whether it is nearby.
@@ -367,7 +390,7 @@ impl DeviceModel for EagerWriting {
                     self.answered();
                     self.serve();
                 }
-                while let Some((at, (id, status))) = self.due.pop_until(self.now) {
+                while let Some((at, Due { id, status, .. })) = self.due.pop_until(self.now) {
                     self.outstanding -= 1;
                     completed.push(Completion { id, at, status });
                 }
@@ -377,6 +400,14 @@ impl DeviceModel for EagerWriting {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    /// Writes until they complete, and with a write cache in the disk until a flush.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let requests = self.waiting.iter().chain(self.active.as_ref().map(|active| &active.request));
+        let due = self.due.events().map(|due| due.changed.clone());
+        let unflushed = self.unflushed.ranges().iter().cloned();
+        Some(requests.map(changed).chain(due).chain(unflushed).collect::<SectorSet>().into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -47,6 +47,8 @@ fn mean_ms(device: &mut dyn DeviceModel, count: u64, mut request: impl FnMut(u64
 #[test]
 fn contracts() {
     contract::check("eager cheetah", contract::cases(12), &|seed| build_text(&text(&[]), seed));
+    let caching = [("\"cheetah-x15\"", "\"cheetah-9lp\"")];
+    contract::check_durability("eager cheetah-9lp", contract::cases(24), &|seed| build_text(&text(&caching), seed));
     contract::check("eager small disk", contract::cases(24), &|seed| build_text(&small(), seed));
 }
 

@@ -8,7 +8,8 @@ use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, Status};
 use super::elevator::{Elevator, Item, Scheduler};
 use super::line::{Limits, Line, Process};
 use crate::Probe;
-use crate::composite::{Context, Policy, Slab};
+use crate::composite::{Context, Members, Policy, Slab};
+use crate::sector_set::{SectorSet, changed};
 
 /// Requests that are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +332,12 @@ impl Policy for HostQueue {
         }
         self.elevator.timer(context.now());
         self.dispatch(context);
+    }
+
+    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
+        let mut volatile = members.volatile(now, 0)?;
+        self.pieces.iter().for_each(|piece| volatile.insert(changed(&piece.request)));
+        Some(volatile)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

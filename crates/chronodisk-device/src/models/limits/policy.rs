@@ -8,7 +8,8 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request, RequestId, Status};
 use super::bucket::Bucket;
 use super::{Limits, Scope, Unit};
 use crate::Probe;
-use crate::composite::{Context, Policy, Slab};
+use crate::composite::{Context, Members, Policy, Slab};
+use crate::sector_set::{SectorSet, changed};
 
 /// Numbers of the two queues: reads, and all other requests with an address.
 const READS: usize = 0;
@@ -145,6 +146,12 @@ impl Policy for Limiter {
 
     fn timer(&mut self, context: &mut Context<'_>) {
         self.release(context);
+    }
+
+    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
+        let mut volatile = members.volatile(now, 0)?;
+        self.queues[WRITES].iter().for_each(|waiting| volatile.insert(changed(&waiting.request)));
+        Some(volatile)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -1,12 +1,14 @@
 //! The stations that a request passes, and the events between them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, SECTOR_BYTES, Status};
 
 use super::Parameters;
 use crate::composite::Slab;
+use crate::sector_set::{SectorSet, changes};
 use crate::{DeviceInfo, DeviceModel, Probe};
 
 /// Approximate limit of the pieces of a request.
@@ -311,6 +313,16 @@ impl DeviceModel for Memory {
 
     fn fork(&self) -> Box<dyn DeviceModel> {
         Box::new(self.clone())
+    }
+
+    /// Outstanding requests: the write buffer keeps its contents without power.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let changing = self.requests.iter().filter(|request| changes(request.op));
+        let sectors = changing.map(|request| {
+            let first = request.first_byte / SECTOR_BYTES;
+            first..first + request.bytes / SECTOR_BYTES
+        });
+        Some(sectors.collect::<SectorSet>().into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

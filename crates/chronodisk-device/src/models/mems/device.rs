@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
@@ -10,6 +11,7 @@ use super::buffer::Buffer;
 use super::geometry::Geometry;
 use super::seek::{Femtos, Mechanics, Position};
 use super::statistics::MemsStatistics;
+use crate::sector_set::{SectorSet, changes};
 use crate::{DeviceInfo, DeviceModel, Probe};
 
 /// Immutable parts.
@@ -467,6 +469,12 @@ impl DeviceModel for Mems {
         Box::new(self.clone())
     }
 
+    /// The blocks of outstanding writes that no sled has written: there is no write cache.
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        let changing = self.jobs.in_use().filter(|job| changes(job.op));
+        Some(changing.map(|job| job.medium..job.end).collect::<SectorSet>().into_ranges())
+    }
+
     fn probe(&self, sink: &mut dyn Probe) {
         self.statistics.tell(sink);
     }
@@ -544,6 +552,12 @@ impl Jobs {
     fn take(&mut self, number: u32) -> Job {
         self.free.push(number);
         self.slots[number as usize]
+    }
+
+    fn in_use(&self) -> impl Iterator<Item = &Job> {
+        let mut is_free = vec![false; self.slots.len()];
+        self.free.iter().for_each(|&number| is_free[number as usize] = true);
+        self.slots.iter().zip(is_free).filter_map(|(job, free)| (!free).then_some(job))
     }
 }
 

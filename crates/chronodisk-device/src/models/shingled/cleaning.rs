@@ -1,5 +1,7 @@
 //! Moves a band from the cache to its place, one disk request after the other.
 
+use std::ops::Range;
+
 use super::Layout;
 use super::log::Log;
 
@@ -43,8 +45,18 @@ impl Cleaning {
         Cleaning { first, head: log.head(), stage: Stage::ReadBand, next: 0 }
     }
 
-    /// The next request to the disk. `None` when the band is at its place; its data are then removed from the log.
-    pub(super) fn step(&mut self, layout: &Layout, log: &mut Log) -> Option<Step> {
+    /// Blocks of the band.
+    pub(super) fn band(&self, layout: &Layout) -> Range<u64> {
+        self.first..self.first + layout.band_blocks
+    }
+
+    /// Data appended from this position of the log on were not cleaned.
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The next request to the disk. `None` when the band is at its place.
+    pub(super) fn step(&mut self, layout: &Layout, log: &Log) -> Option<Step> {
         loop {
             let left = layout.band_blocks - self.next;
             let blocks = left.min(layout.step_blocks);
@@ -55,10 +67,7 @@ impl Cleaning {
                         Stage::ReadBand => Stage::ReadCache,
                         Stage::ReadCache if layout.scratch_blocks > 0 => Stage::WriteScratch,
                         Stage::ReadCache | Stage::WriteScratch => Stage::WriteBand,
-                        Stage::WriteBand => {
-                            self.finish(layout, log);
-                            return None;
-                        }
+                        Stage::WriteBand => return None,
                     };
                 }
                 Stage::ReadBand => return Some(self.advance(false, layout.band_place(self.first), blocks)),
@@ -80,10 +89,5 @@ impl Cleaning {
         let step = Step { write, place: place + self.next, blocks };
         self.next += blocks;
         step
-    }
-
-    /// Blocks that were not overwritten meanwhile are at their places.
-    fn finish(&self, layout: &Layout, log: &mut Log) {
-        log.forget(self.first, self.first + layout.band_blocks, self.head);
     }
 }

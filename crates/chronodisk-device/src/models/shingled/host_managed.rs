@@ -31,6 +31,7 @@ use crate::composite::{Composite, Context, Members, Policy, Slab};
 use crate::fields::{Fields, ProfileError};
 use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::quantity::Bytes;
+use crate::sector_set::SectorSet;
 use crate::{BuildOptions, DeviceInfo, DeviceModel, Probe, ZoneCondition, ZoneLayout, ZoneMap, ZoneReport, footprint};
 
 /// Reads the keys of a host-managed disk.
@@ -174,6 +175,10 @@ impl Policy for HostManaged {
             self.map = Arc::new(map);
         }
         Some(begins)
+    }
+
+    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
+        members.volatile(now, 0)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -95,6 +95,27 @@ impl Log {
         self.map.get(block).checked_sub(1).map(u64::from)
     }
 
+    /// The block whose newest content is at a place of the log; `None` if there is none.
+    pub(super) fn block_at(&self, place: u64) -> Option<u64> {
+        if self.head <= place {
+            return None;
+        }
+        let position = newest(&self.layout, self.head, place);
+        let extent = |number: u64| self.extents.get(number % self.layout.entries);
+        let (mut low, mut high) = (self.first_extent, self.next_extent);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match extent(middle).position <= position {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let found = extent(low.checked_sub(1).filter(|&number| number >= self.first_extent)?);
+        let offset = position - found.position;
+        let block = found.block + offset;
+        (offset < u64::from(found.blocks) && self.position_of(block) == Some(position)).then_some(block)
+    }
+
     /// The position of `block`; `None` if the log does not hold it.
     pub(super) fn position_of(&self, block: u64) -> Option<u64> {
         self.place_of(block).map(|place| newest(&self.layout, self.head, place))

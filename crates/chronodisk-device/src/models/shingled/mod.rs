@@ -40,6 +40,7 @@ mod host_managed;
 mod log;
 mod policy;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
@@ -76,6 +77,12 @@ impl Layout {
     /// The disk's block at a position of the log.
     fn cache_place(&self, position: u64) -> u64 {
         position % self.cache_blocks
+    }
+
+    /// The sectors of blocks.
+    fn sectors(&self, block: u64, blocks: u64) -> Range<u64> {
+        let sectors = u64::from(self.block_sectors);
+        block * sectors..(block + blocks) * sectors
     }
 
     /// The disk's block at the fixed place of an address.

@@ -1,6 +1,7 @@
 //! Handling of the host's requests, and the conditions for cleaning.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
@@ -9,7 +10,8 @@ use super::Layout;
 use super::cleaning::Cleaning;
 use super::log::Log;
 use crate::Probe;
-use crate::composite::{Context, Policy, Slab};
+use crate::composite::{Context, Members, Policy, Slab};
+use crate::sector_set::SectorSet;
 
 /// The layer's state.
 #[derive(Clone, Debug)]
@@ -24,6 +26,9 @@ pub(super) struct Shingled {
     outstanding: u32,
     idle_since: Nanos,
     stream: Stream,
+    /// Sectors of bands whose newest content the host wrote there, or cleaning before the disk had it on its medium.
+    /// Other content of a band is durable: the drive finds it in the cache or in the scratch area.
+    direct: SectorSet,
     cleaning: Option<Cleaning>,
     /// A step of the cleaning is under way.
     step_under_way: bool,
@@ -81,6 +86,7 @@ impl Shingled {
             outstanding: 0,
             idle_since: Nanos::ZERO,
             stream: Stream::default(),
+            direct: SectorSet::EMPTY,
             cleaning: None,
             step_under_way: false,
             statistics: ShingledStatistics::default(),
@@ -167,6 +173,7 @@ impl Shingled {
         if direct {
             self.statistics.direct_blocks += blocks;
             self.log.forget(block, block + blocks, self.log.head());
+            self.direct.insert(self.layout.sectors(block, blocks));
             return self.send(&request, host, self.layout.band_place(block), blocks, context);
         }
         self.statistics.cached_blocks += blocks;
@@ -205,8 +212,11 @@ impl Shingled {
                 None => return,
             },
         };
-        match cleaning.step(&layout, &mut self.log) {
+        match cleaning.step(&layout, &self.log) {
             Some(step) => {
+                if step.write && step.place >= layout.band_place(0) {
+                    self.clean_over(step.place - layout.band_place(0), step.blocks, context);
+                }
                 let sectors = u64::from(layout.block_sectors);
                 let op = if step.write { Op::Write } else { Op::Read };
                 let sectors_of_step = u32::try_from(step.blocks * sectors).expect("a band is at most 1 GiB");
@@ -215,6 +225,7 @@ impl Shingled {
                 self.cleaning = Some(cleaning);
             }
             None => {
+                self.finish_cleaning(&cleaning, context);
                 self.statistics.cleaned_bands += 1;
                 self.cleaning = None;
                 self.log.oldest();
@@ -227,6 +238,46 @@ impl Shingled {
         }
     }
 
+    /// Cleaning writes these blocks of a band over the host's content. A part of it may not be on the medium.
+    fn clean_over(&mut self, block: u64, blocks: u64, context: &mut Context<'_>) {
+        let sectors = self.layout.sectors(block, blocks);
+        if self.direct.within(sectors.clone()).next().is_some() {
+            self.keep_volatile(sectors, context);
+        }
+    }
+
+    /// A band is at its place: the log forgets its blocks, except those that were written meanwhile.
+    fn finish_cleaning(&mut self, cleaning: &Cleaning, context: &mut Context<'_>) {
+        let Range { start, end } = cleaning.band(&self.layout);
+        self.keep_volatile(self.layout.sectors(start, end - start), context);
+        self.log.forget(start, end, cleaning.head());
+    }
+
+    /// From now on, the content of these sectors in their band is the newest where it is volatile now.
+    fn keep_volatile(&mut self, sectors: Range<u64>, context: &mut Context<'_>) {
+        let volatile = context.volatile(0).map(|below| self.volatile_above(&below)).unwrap_or_default();
+        self.direct.remove(sectors.clone());
+        volatile.within(sectors).for_each(|range| self.direct.insert(range));
+    }
+
+    /// The host's sectors whose newest content is volatile on the disk, which has these volatile sectors.
+    fn volatile_above(&self, below: &SectorSet) -> SectorSet {
+        let layout = &*self.layout;
+        let block_sectors = u64::from(layout.block_sectors);
+        let (log_end, bands) = (layout.cache_blocks * block_sectors, layout.band_place(0) * block_sectors);
+        let in_log = blocks_of(below.within(0..log_end), block_sectors).filter_map(|(place, part)| {
+            let block = self.log.block_at(place)?;
+            let start = block * block_sectors + part.start % block_sectors;
+            Some(start..start + (part.end - part.start))
+        });
+        let in_bands = below.within(bands..u64::MAX).flat_map(|part| {
+            let direct = self.direct.within(part.start - bands..part.end - bands);
+            // The newest content of other blocks is in the log.
+            blocks_of(direct, block_sectors).filter(|&(block, _)| self.log.place_of(block).is_none())
+        });
+        in_log.chain(in_bands.map(|(_, part)| part)).collect()
+    }
+
     /// Continues cleaning after a step, unless the host is active and no write waits for room.
     fn go_on_cleaning(&mut self, context: &mut Context<'_>) {
         let idle = self.outstanding == 0 && context.now() >= self.idle_since.saturating_add(self.layout.clean_after);
@@ -234,6 +285,17 @@ impl Shingled {
             self.clean(context);
         }
     }
+}
+
+/// The blocks of ranges of sectors, each with its part of the range.
+fn blocks_of(ranges: impl Iterator<Item = Range<u64>>, block_sectors: u64) -> impl Iterator<Item = (u64, Range<u64>)> {
+    ranges.flat_map(move |range| {
+        let blocks = range.start / block_sectors..range.end.div_ceil(block_sectors);
+        blocks.map(move |block| {
+            let (first, end) = (block * block_sectors, (block + 1) * block_sectors);
+            (block, first.max(range.start)..end.min(range.end))
+        })
+    })
 }
 
 impl Policy for Shingled {
@@ -268,6 +330,14 @@ impl Policy for Shingled {
 
     fn timer(&mut self, context: &mut Context<'_>) {
         self.clean(context);
+    }
+
+    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
+        let mut volatile = self.volatile_above(&members.volatile(now, 0)?);
+        for part in &self.waiting {
+            volatile.insert(self.layout.sectors(part.block, part.blocks));
+        }
+        Some(volatile)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -64,6 +64,22 @@ fn contracts() {
 }
 
 #[test]
+fn cleaning_makes_no_durable_sector_volatile() {
+    // The disk below has a write cache, and cleans in steps that leave room for requests of the host.
+    for (stream, cache) in [("2 MiB", "9 MiB"), ("128 KiB", "9 MiB"), ("128 KiB", "3 MiB")] {
+        contract::check_durability("shingled disk with a write cache", contract::cases(4), &|seed| {
+            let text = text(&[
+                ("member = \"below\"", "member = \"cheetah-9lp\""),
+                ("stream-after = \"2 MiB\"", &format!("stream-after = \"{stream}\"")),
+                ("cache = \"9 MiB\"", &format!("cache = \"{cache}\"")),
+                ("clean-after = \"1 s\"", "clean-after = \"5 ms\""),
+            ]);
+            build_text(text.split("[[member-profile]]").next().unwrap_or_default(), seed)
+        });
+    }
+}
+
+#[test]
 fn queued_requests_that_overlap_all_complete() {
     for seed in 0..u64::from(contract::cases(8)) {
         tangle("nearline-20tb-smr", build("nearline-20tb-smr", seed).as_mut(), seed);

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::durability::{UnitSectors, WHOLE_UNIT};
 use super::ftl::Unit;
 use super::pool::NONE;
 use crate::footprint;
@@ -84,6 +85,8 @@ pub(super) struct Entry {
     state: State,
     /// Number of the unit in order of arrival.
     pub(super) order: u64,
+    /// The sectors written.
+    sectors: UnitSectors,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +103,7 @@ impl Buffer {
         let chain_bits = units.next_power_of_two().trailing_zeros();
         let entry = |number| {
             let next = if number + 1 < units { number + 1 } else { NONE };
-            Entry { unit: 0, next, chain: NONE, state: State::Dropped, order: 0 }
+            Entry { unit: 0, next, chain: NONE, state: State::Dropped, order: 0, sectors: 0 }
         };
         Buffer {
             entries: (0..units).map(entry).collect(),
@@ -189,11 +192,24 @@ impl Buffer {
         self.held > 0 && self.find(unit) != NONE
     }
 
-    /// A unit's data, for which a place was kept, have come.
+    /// The units whose programs have not ended and their written sectors. A unit may come twice.
+    pub(super) fn unwritten(&self) -> impl Iterator<Item = (Unit, UnitSectors)> + '_ {
+        let held = self.entries.iter().filter(|entry| entry.state != State::Dropped);
+        held.map(|entry| (entry.unit, entry.sectors))
+    }
+
+    /// As [`put_sectors`](Self::put_sectors), for a whole unit.
     pub(super) fn put(&mut self, unit: Unit) {
+        self.put_sectors(unit, WHOLE_UNIT);
+    }
+
+    /// Data of some sectors of a unit, for which a place was kept, have come.
+    pub(super) fn put_sectors(&mut self, unit: Unit, sectors: UnitSectors) {
         let before = self.find(unit);
         if before != NONE {
-            if self.entries[before as usize].state == State::Dirty {
+            let entry = &mut self.entries[before as usize];
+            if entry.state == State::Dirty {
+                entry.sectors |= sectors;
                 self.free += 1;
                 return;
             }
@@ -205,7 +221,7 @@ impl Buffer {
         let entry = &mut self.entries[number as usize];
         self.unused = entry.next;
         let order = self.next_order;
-        *entry = Entry { unit, next: NONE, chain: self.chains[chain], state: State::Dirty, order };
+        *entry = Entry { unit, next: NONE, chain: self.chains[chain], state: State::Dirty, order, sectors };
         self.next_order += 1;
         self.chains[chain] = number;
         match self.last_dirty {

@@ -1,5 +1,6 @@
 //! The drive: joins front, buffer, translation layer and flash, and moves on from event to event.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, Nanos, Op, Request, SECTOR_BYTES, Status};
@@ -292,6 +293,10 @@ impl DeviceModel for Ssd {
             self.fill_zones(zones);
             true
         }
+    }
+
+    fn volatile(&self) -> Option<Vec<Range<u64>>> {
+        Some(self.volatile_sectors().into_ranges())
     }
 
     fn probe(&self, sink: &mut dyn Probe) {

@@ -30,7 +30,14 @@ impl<T: Copy> Pool<T> {
         self.records[number as usize]
     }
 
-    /// Records in use.
+    /// The records in use, in order of their numbers.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = &T> {
+        let mut is_free = vec![false; self.records.len()];
+        self.free.iter().for_each(|&number| is_free[number as usize] = true);
+        self.records.iter().zip(is_free).filter_map(|(record, free)| (!free).then_some(record))
+    }
+
+    /// Number of records in use.
     pub(super) fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }

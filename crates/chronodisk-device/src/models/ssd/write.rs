@@ -1,8 +1,9 @@
 //! Writes: into the buffer when there is room, and out of it a superpage at a time; flushes and discards.
 
-use chronodisk_sim::{Nanos, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, Request, SECTOR_BYTES};
 
 use super::device::{Owner, Ssd};
+use super::durability::WHOLE_UNIT;
 use super::flash::{Class, Transaction, Work};
 use super::front::Direction;
 use super::ftl::{Stream, Superpage, Unit};
@@ -110,8 +111,7 @@ impl Ssd {
         command.next_arrival += units;
         let all = command.next_arrival == command.end_unit;
         let request = command.request;
-        let buffer = self.buffer_mut();
-        (first..first + units).for_each(|unit| buffer.put(unit));
+        self.put(&request, first, first + units - 1);
         if self.ftl.has_zones() {
             self.ftl.arrived_in_zone(first, units);
         }
@@ -128,6 +128,20 @@ impl Ssd {
         }
         self.destage();
         self.admit();
+    }
+
+    /// Puts units of a request into the buffer, whose sectors matter only where a loss of power would lose them.
+    fn put(&mut self, request: &Request, first: Unit, last: Unit) {
+        let ends = match self.parameters.buffer.protected {
+            true => [WHOLE_UNIT; 2],
+            false => [first, last].map(|unit| self.sectors_of_unit(request, unit)),
+        };
+        let buffer = self.buffer_mut();
+        buffer.put_sectors(first, ends[0]);
+        (first + 1..last).for_each(|unit| buffer.put(unit));
+        if last > first {
+            buffer.put_sectors(last, ends[1]);
+        }
     }
 
     /// The instant, or the arrival of the previous data if that is later.
