@@ -5,13 +5,15 @@ mod cross_validation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chronodisk_device::{BuildOptions, FlashState, Profile, ProfileError};
-use chronodisk_report::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
+use chronodisk_report::{
+    FIT_SCHEMA, FittedConstant, MissingSweep, PointUse, SetError, SweepFigures, SweepFit, SweepPoint,
+};
 use chronodisk_sim::Op;
 
 use crate::FitError;
 use crate::optimiser::{Evaluation, Search, Space, minimise, refine};
 use crate::simulate::{Conditions, simulate};
-use crate::sweep::{Point, Selector, not_monotone};
+use crate::sweep::{Point, Selector, WRITES_IN_USE_LEAST, missing_sweeps, not_monotone};
 use crate::template::{Constant, Template};
 
 pub use cross_validation::{CrossValidation, DEEP, LARGE_BYTES};
@@ -80,6 +82,14 @@ impl InUse {
     }
 }
 
+/// The conditions for a point. Writes on a drive in use need so many requests that the stalls of its garbage collector
+/// are among them, in a search, too.
+fn conditions_for(point: &Point, conditions: Conditions, in_use: Option<&InUse>) -> Conditions {
+    let collects = point.access.read_share < 1.0 && in_use.is_some_and(|in_use| in_use.holds(point));
+    let least = if collects { WRITES_IN_USE_LEAST } else { 0 };
+    Conditions { requests: conditions.requests.max(least), ..conditions }
+}
+
 /// Assigns each point's use. Points that are not monotone in depth are excluded. Of the others, those that match a
 /// condition are held out, and the rest is fitted.
 #[must_use]
@@ -129,7 +139,7 @@ impl Task {
             }
             let used = self.in_use.as_ref().is_some_and(|in_use| in_use.holds(point));
             let prototype = in_use.as_ref().filter(|_| used).unwrap_or(&erased);
-            simulate(prototype.fork().as_mut(), point, &self.conditions)
+            simulate(prototype.fork().as_mut(), point, &conditions_for(point, self.conditions, self.in_use.as_ref()))
         };
         let (mut all, mut cost) = (Vec::with_capacity(self.points.len()), 0.0);
         for point in &self.points {
@@ -145,10 +155,11 @@ impl Task {
     }
 }
 
-/// Cost of simulating a point, in requests of about 4 KiB: each flash page of a request adds one.
-fn work_of(point: &Point) -> f64 {
+/// Cost of simulating a point, in points of requests of about 4 KiB: each flash page of a request adds one.
+fn work_of(point: &Point, conditions: Conditions, in_use: Option<&InUse>) -> f64 {
     const PAGE_BYTES: f64 = 16_384.0;
-    1.0 + point.block_bytes as f64 / PAGE_BYTES
+    let requests = conditions_for(point, conditions, in_use).requests as f64 / conditions.requests as f64;
+    requests * (1.0 + point.block_bytes as f64 / PAGE_BYTES)
 }
 
 /// Does several tasks, in any order or at once, and returns their results in the order of the tasks.
@@ -353,7 +364,8 @@ impl Problem {
         for (((owner, number), task), done) in owners.into_iter().zip(&tasks).zip(run(&tasks)) {
             match (done, &mut results[owner]) {
                 (Ok(figures), Ok(all)) => {
-                    all.work += task.points[..figures.len()].iter().map(work_of).sum::<f64>();
+                    let work = |point: &Point| work_of(point, conditions, self.in_use.as_ref());
+                    all.work += task.points[..figures.len()].iter().map(work).sum::<f64>();
                     if figures.len() < task.points.len() {
                         all.figures = None;
                     }
@@ -412,7 +424,18 @@ impl Problem {
             points: points.collect(),
             cross_validation: Vec::new(),
             structures: Vec::new(),
+            missing: self.missing(),
         }
+    }
+
+    /// The sweeps that would decide between structures, where the profile has a structure to decide about.
+    fn missing(&self) -> Vec<MissingSweep> {
+        let profile = Profile::parse(&self.template.text(&self.start()), &self.profile_file);
+        if !profile.is_ok_and(|profile| profile.kind() == "ssd") {
+            return Vec::new();
+        }
+        let points: Vec<Point> = self.points.iter().map(|point| point.0.clone()).collect();
+        missing_sweeps(&points, &|point| self.in_use.as_ref().is_some_and(|in_use| in_use.holds(point)))
     }
 }
 
@@ -482,7 +505,8 @@ impl<'a> Looking<'a> {
         let wanted: Vec<Vec<f64>> = new.iter().map(|&index| candidates[index].clone()).collect();
         let run = self.method.run;
         let all = self.problem.candidates(&wanted, self.points, self.conditions, Some(limit), run);
-        let whole: f64 = self.points.iter().map(work_of).sum();
+        let in_use = self.problem.in_use.as_ref();
+        let whole: f64 = self.points.iter().map(|point| work_of(point, self.conditions, in_use)).sum();
         let mut shares = vec![0.0; places.len()];
         for (&index, simulated) in new.iter().zip(all) {
             let known = match simulated {

@@ -22,7 +22,7 @@ pub use fit::{CrossValidation, DEEP, Fitted, InUse, LARGE_BYTES, Method, Problem
 pub use optimiser::Search;
 pub use simulate::{Conditions, simulate};
 pub use sweep::{
-    Access, FALL_LIMIT_PERCENT, Format, Measured, Override, Point, PointRegion, Selector, Understood, not_monotone,
-    read_csv, read_fio, read_sweep, understand,
+    Access, FALL_LIMIT_PERCENT, Format, Measured, Override, Point, PointRegion, Selector, Understood,
+    WRITES_IN_USE_LEAST, missing_sweeps, not_monotone, read_csv, read_fio, read_sweep, understand,
 };
 pub use template::{Constant, Free, Template};

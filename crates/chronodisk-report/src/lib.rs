@@ -75,7 +75,7 @@ pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
 pub use surroundings::Surroundings;
 pub use sweep_fit::{
-    FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
+    FIT_SCHEMA, FittedConstant, MissingSweep, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
 };
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table, counted, four_digits};

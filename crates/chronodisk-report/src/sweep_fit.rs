@@ -168,6 +168,17 @@ fn percent(measured: Option<f64>, modelled: Option<f64>) -> Option<f64> {
     (measured > 0.0).then(|| (modelled / measured - 1.0) * 100.0)
 }
 
+/// A sweep that was not measured and would decide between structures of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingSweep {
+    /// The requests and the state of the drive.
+    pub name: String,
+    /// Parts of the drive that the other sweeps do not tell apart.
+    pub decides: String,
+    /// A command line that measures it. Its device is `/dev/nvme0n1`, and writes overwrite the device.
+    pub fio: String,
+}
+
 /// A model beside a measured sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepFit {
@@ -177,7 +188,8 @@ pub struct SweepFit {
     pub profile: String,
     /// The files of the sweep as the user named them.
     pub data: Vec<String>,
-    /// Requests simulated per point, those before the measurement left out.
+    /// Requests simulated per point, those before the measurement left out. Writes on a drive in use get at least
+    /// 65,536.
     pub requests: u64,
     /// Seed of workloads and devices.
     pub seed: u64,
@@ -196,6 +208,9 @@ pub struct SweepFit {
     /// All profiles that were considered, if there were several; the one with the smallest score was fitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub structures: Vec<StructureErrors>,
+    /// Sweeps that would decide between structures of a flash drive; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingSweep>,
 }
 
 impl SweepFit {
@@ -254,6 +269,14 @@ impl SweepFit {
         }
         for warning in self.made_worse() {
             text.push_str(&format!("\nwarning: {warning}\n"));
+        }
+        if !self.missing.is_empty() {
+            text.push_str(
+                "\nnot measured, although it would decide between structures (writes overwrite the device):\n",
+            );
+        }
+        for MissingSweep { name, decides, fio } in &self.missing {
+            text.push_str(&format!("- {name}\n  decides: {decides}\n  {fio}\n"));
         }
         text
     }
@@ -489,6 +512,7 @@ mod tests {
             ],
             cross_validation: Vec::new(),
             structures: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
@@ -530,6 +554,21 @@ all             held-out       1   1.0 %   1.0 %  51.5 %  51.5 %
 warning: the fit made the error of the mean larger on the held-out points: 1.0 %, before 0.0 %
 ";
         assert_eq!(fit().render(), expected);
+    }
+
+    #[test]
+    fn missing_sweeps_come_last() {
+        let (name, decides, fio) = ("a mixture".to_owned(), "the order".to_owned(), "fio --rw=randrw".to_owned());
+        let told = SweepFit { missing: vec![MissingSweep { name, decides, fio }], ..fit() };
+        let expected = "\
+not measured, although it would decide between structures (writes overwrite the device):
+- a mixture
+  decides: the order
+  fio --rw=randrw
+";
+        assert!(told.render().ends_with(expected), "{}", told.render());
+        assert_eq!(serde_json::from_str::<SweepFit>(&told.to_json()).unwrap(), told);
+        assert!(!fit().to_json().contains("missing"));
     }
 
     #[test]

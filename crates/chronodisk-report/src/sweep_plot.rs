@@ -170,6 +170,7 @@ mod tests {
             ],
             cross_validation: Vec::new(),
             structures: Vec::new(),
+            missing: Vec::new(),
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plot.svg");

@@ -204,10 +204,17 @@ impl Entry<'_> {
                 depth,
                 zones: None,
                 region,
+                requests: self.requests(name),
                 measured,
             });
         }
         Ok(points)
+    }
+
+    /// Requests of one direction of all threads together.
+    fn requests(&self, direction: &str) -> Option<u64> {
+        let of_thread = |thread: &Value| thread.get(direction)?.get("total_ios")?.as_u64();
+        self.threads.iter().map(of_thread).try_fold(0, |sum: u64, requests| sum.checked_add(requests?))
     }
 
     /// The figures of one direction, if it moved anything: of all threads together.

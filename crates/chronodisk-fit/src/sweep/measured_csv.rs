@@ -146,6 +146,7 @@ impl Row<'_> {
             depth: self.whole("qd", self.get("qd").unwrap_or_default(), "", MAX_DEPTH)? as u32,
             zones,
             region: PointRegion::WHOLE,
+            requests: None,
             measured: Measured {
                 iops: self.positive("iops")?,
                 mean_us: self.positive("mean_us")?,

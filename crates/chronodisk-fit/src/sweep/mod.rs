@@ -2,6 +2,7 @@
 //!
 //! Measurement files are hostile input: lengths and numbers are bounded, and no input causes a panic.
 
+mod deciding;
 mod fio;
 mod measured_csv;
 mod names;
@@ -13,6 +14,7 @@ use chronodisk_sim::Op;
 use chronodisk_trace::Workload;
 use chronodisk_trace::fio_job::Amount;
 
+pub use deciding::{WRITES_IN_USE_LEAST, missing_sweeps};
 pub use fio::read_fio;
 pub use measured_csv::read_csv;
 pub use names::{Understood, understand};
@@ -126,6 +128,8 @@ pub struct Point {
     pub zones: Option<u32>,
     /// The part of the drive that was accessed.
     pub region: PointRegion,
+    /// Number of requests measured, if the file has it.
+    pub requests: Option<u64>,
     /// The figures.
     pub measured: Measured,
 }
