@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::models::ssd::ftl::FtlParameters;
-use crate::{AgeingOptions, DeviceInfo, contract};
+use crate::{AgeingOptions, DeviceInfo, Speed, contract};
 use chronodisk_sim::{Nanos, Op, Request, Status};
 
 const GOOD: &str = "\
@@ -190,6 +190,20 @@ fn every_built_in_device_tells_its_volatile_sectors() {
         contract::check_durability(&known.name, contract::cases(8), &|seed| {
             profile.build(&BuildOptions { seed, ..BuildOptions::default() }).unwrap()
         });
+    }
+}
+
+#[test]
+fn wrapped_devices_tell_their_volatile_sectors() {
+    for name in ["first-disk", "cheetah-9lp", "samsung-970-pro", "raid5-eight-disks"] {
+        let profile = Profile::find(name).unwrap();
+        let limited = profile.within_limits("iops=3000,delay=1ms").unwrap();
+        for wrapped in [limited, profile.behind_host_queue("deadline").unwrap()] {
+            let build = |seed| wrapped.build(&BuildOptions { seed, ..BuildOptions::default() }).unwrap();
+            contract::check_durability(&format!("{name}, wrapped"), contract::cases(8), &build);
+            let fast = |seed| Speed::from_factor(1.7).unwrap().apply(build(seed));
+            contract::check_durability(&format!("{name}, wrapped and faster"), contract::cases(8), &fast);
+        }
     }
 }
 

@@ -158,9 +158,10 @@ mod tests {
     fn short_writes_are_told_with_their_number() {
         let file = |requests: u64| {
             format!(
-                "{{\"fio version\": \"fio-3.33\", \"jobs\": [{{\"jobname\": \"a\", \"job options\": {{\"rw\": \
-                 \"randwrite\", \"bs\": \"4k\", \"iodepth\": \"8\"}}, \"write\": {{\"iops\": 1000.0, \"total_ios\": \
-                 {requests}, \"clat_ns\": {{\"mean\": 90000.0}}}}}}]}}"
+                "{{\"fio version\": \"fio-3.33\", \"global options\": {{\"direct\": \"1\", \"ioengine\": \"io_uring\"}}, \
+                 \"jobs\": [{{\"jobname\": \"a\", \"job options\": {{\"rw\": \"randwrite\", \"bs\": \"4k\", \
+                 \"iodepth\": \"8\"}}, \"write\": {{\"iops\": 1000.0, \"total_ios\": {requests}, \
+                 \"clat_ns\": {{\"mean\": 90000.0}}}}}}]}}"
             )
         };
         let long = |requests: u64| {

@@ -238,7 +238,7 @@ impl Shingled {
         }
     }
 
-    /// Cleaning writes these blocks of a band over the host's content, some of which may not be on the medium.
+    /// Cleaning writes these blocks of a band over the host's content. A part of it may not be on the medium.
     fn clean_over(&mut self, block: u64, blocks: u64, context: &mut Context<'_>) {
         let sectors = self.layout.sectors(block, blocks);
         if self.direct.within(sectors.clone()).next().is_some() {

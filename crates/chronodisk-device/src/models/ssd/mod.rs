@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs` and
-//! `collect.rs` handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request allocates memory once the number of requests in the drive has
-//! reached its maximum.
+//! `collect.rs` handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
+//! allocates memory once the number of requests in the drive has reached its maximum.
 
 mod aged;
 mod buffer;
