@@ -1,7 +1,7 @@
 //! Power cuts find programs that do not make their data durable, and find nothing in programs that do.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -32,6 +32,22 @@ const REPLACE: &str = "
     cd /mnt; echo old >file; sync
     echo new >next; $1; mv next file; sleep 7
     n=0; while [ $n -lt 40 ]; do echo $n >$CHRONODISK_ACK; sleep 0.1; n=$((n+1)); done";
+
+/// Commits acknowledged rows with the synchronisation `$1` and the journal `$2`.
+const ROWS: &str = "
+    cd /mnt
+    set_up=\"PRAGMA journal_mode=$2; PRAGMA synchronous=$1;\"
+    sqlite3 db \"$set_up CREATE TABLE t(i);\" >/dev/null; sync
+    for i in 1 2 3 4; do
+        sqlite3 db \"$set_up INSERT INTO t VALUES($i);\" >/dev/null && echo $i >$CHRONODISK_ACK
+    done";
+
+const EACH_ACKNOWLEDGED_ROW_IS_THERE: &str = "
+    test -s $CHRONODISK_ACK || exit 0
+    rows=$(sqlite3 db 'PRAGMA integrity_check; SELECT i FROM t') || exit 1
+    for i in ok $(cat $CHRONODISK_ACK); do
+        echo \"$rows\" | grep -qx $i || { echo $i is lost; exit 1; }
+    done";
 
 fn crash(chronodisk: &Chronodisk, flags: &[&str], program: &[&str]) -> Output {
     chronodisk.command(&[DEVICE, flags, &["--"], program].concat()).output().unwrap()
@@ -88,6 +104,22 @@ fn a_file_that_is_replaced_without_fsync_is_found() {
     assert_eq!(unsafe_one["failures"][0]["failed"], "check", "{unsafe_one}");
     let safe_one = result(&crash(&chronodisk, &flags, &["sh", "-c", REPLACE, "sh", "sync next"]), 0);
     assert_eq!(safe_one["states_failed"], 0, "{safe_one}");
+}
+
+#[test]
+fn sqlite_loses_rows_without_synchronisation_only() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        println!("SKIPPED: no sqlite3 in PATH (Debian: apt-get install sqlite3)");
+        return;
+    }
+    let flags = ["--cuts", "4", "--check", EACH_ACKNOWLEDGED_ROW_IS_THERE];
+    let rows = |synchronous, journal| crash(&chronodisk, &flags, &["sh", "-c", ROWS, "sh", synchronous, journal]);
+    let off = result(&rows("OFF", "DELETE"), 1);
+    assert_eq!(off["failures"][0]["failed"], "check", "{off}");
+    // FULL does not synchronise the folder after the last commit's journal is deleted; EXTRA does.
+    let extra = result(&rows("EXTRA", "DELETE"), 0);
+    assert_eq!(extra["acknowledged_lines"], 4, "{extra}");
 }
 
 #[test]
