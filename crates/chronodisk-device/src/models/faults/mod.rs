@@ -62,9 +62,8 @@ pub(crate) fn within(fields: &mut Fields<'_>, device: Blueprint) -> Result<Bluep
     for mut table in fields.tables_or_none(TABLE, MOST)? {
         let fault = Fault::parse(&mut table)?;
         if device.is_zoned() && fault.effect.fails_requests() {
-            return Err(
-                table.error_at("kind", "requests to a zoned device can't fail; expected recovered, slow or hang")
-            );
+            let problem = "requests to a zoned device can't fail; expected recovered, slow, hang or lying-flush";
+            return Err(table.error_at("kind", problem));
         }
         if faults.iter().any(|other: &Fault| other.effect.is_torn_write() && fault.effect.is_torn_write()) {
             return Err(table.error_at("kind", "a second torn-write; expected at most one"));
