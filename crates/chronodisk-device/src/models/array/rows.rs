@@ -61,43 +61,43 @@ impl Array {
         self.jobs.push_back(Job { parent, task, waited: false });
     }
 
-    /// Hands requests over to stripes, and handles stripes, until both have to wait.
+    /// Hands requests over to stripes, and handles stripes, until both have to wait. The stripes of a request are
+    /// handled before the next request comes, as at the end of each submission to md. So a row that a waiting request
+    /// completes may already be read.
     pub(super) fn serve_rows(&mut self, context: &mut Context<'_>) {
         loop {
-            self.admit(context);
-            let Some(number) = self.listed.pop_front() else { break };
-            self.handle(number, context);
+            while let Some(number) = self.listed.pop_front() {
+                self.handle(number, context);
+            }
+            let Some(mut job) = self.jobs.pop_front() else { break };
+            if self.hand_over(&mut job, context) {
+                self.release(job.parent, context);
+                continue;
+            }
+            self.statistics.delayed += u64::from(!job.waited);
+            job.waited = true;
+            self.jobs.push_front(job);
+            if self.listed.is_empty() {
+                break;
+            }
         }
         self.submit_runs(Owner::Rows, Request::new(0, Op::Read, 0, 1), context);
     }
 
-    /// Hands requests over to stripes while there are any.
-    fn admit(&mut self, context: &mut Context<'_>) {
+    /// Hands a request over to stripes while there are any. Returns whether that was all of it.
+    fn hand_over(&mut self, job: &mut Job, context: &mut Context<'_>) -> bool {
+        let (blocks, write) = match &mut job.task {
+            Task::Blocks { blocks, write, fua } => (blocks, write.then_some(*fua)),
+            &mut Task::Rows(first, end) => return self.pass_rows(job.parent, (first, end), context),
+        };
         let layout = Arc::clone(&self.layout);
-        while let Some(mut job) = self.jobs.pop_front() {
-            let done = match &mut job.task {
-                Task::Blocks { blocks, write, fua } => {
-                    let write = write.then_some(*fua);
-                    loop {
-                        let Some(piece) = blocks.next(&layout, self.stripes.size()) else { break true };
-                        let Join::Joined(number) = self.stripes.join(&layout, &piece, job.parent, write) else {
-                            break false;
-                        };
-                        self.parents.get_mut(job.parent).remaining += 1;
-                        self.list(number);
-                        blocks.advance();
-                    }
-                }
-                Task::Rows(first, end) => self.pass_rows(job.parent, (*first, *end), context),
-            };
-            if !done {
-                self.statistics.delayed += u64::from(!job.waited);
-                job.waited = true;
-                self.jobs.push_front(job);
-                return;
-            }
-            self.release(job.parent, context);
+        while let Some(piece) = blocks.next(&layout, self.stripes.size()) {
+            let Join::Joined(number) = self.stripes.join(&layout, &piece, job.parent, write) else { return false };
+            self.parents.get_mut(job.parent).remaining += 1;
+            self.list(number);
+            blocks.advance();
         }
+        true
     }
 
     /// Discards rows of chunks or writes zeros to them, from the first to before the second. Returns whether their

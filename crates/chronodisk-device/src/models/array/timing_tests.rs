@@ -144,6 +144,16 @@ fn a_full_stripe_cache_takes_writes_again_when_a_quarter_is_free() {
 }
 
 #[test]
+fn a_waiting_write_is_handled_before_the_next_one_completes_its_row() {
+    let mut device = constant("raid5", 5, "stripe-cache = 4");
+    (0..4).for_each(|row| device.submit(write(row, row * 32, 32)));
+    device.submit(write(4, 4 * 32, 16));
+    let last = complete_all(device.as_mut(), write(5, 4 * 32 + 16, 16));
+    assert_eq!(last, MILLIS(3), "the first half reads the rest of the row; the second half joins meanwhile");
+    assert_eq!(counter(device.as_ref(), "full-row-writes"), 5);
+}
+
+#[test]
 fn a_degraded_array_keeps_the_blocks_that_it_has_read() {
     let mut device = constant("raid5", 5, "failed = [0]");
     assert_eq!(complete(device.as_mut(), read(1, 0, 8)), MILLIS(1), "computed from the row");
