@@ -6,8 +6,8 @@
 //!   are due.
 //! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without its socket: bytes in,
 //!   requests out, completions in, bytes out.
-//! - [`iscsi::IscsiSession`] is an initiator's connection by iSCSI, without its socket; [`scsi`] has the commands of its
-//!   logical unit.
+//! - [`iscsi::IscsiSession`] is an initiator's connection by iSCSI, without its socket. [`scsi`] has the commands of
+//!   its logical unit.
 //! - [`fuse::FuseSession`] is the kernel's connection by FUSE, without its descriptor: the device is a file, and a loop
 //!   device makes a native block device of it.
 //! - [`server`] serves these protocols to real clients, in real time: sockets, threads, and the engine on the host's

@@ -196,7 +196,7 @@ impl Tasks {
         self.slots().find(|slot| self.get(*slot).is_pending() && self.get(*slot).tag == tag)
     }
 
-    /// All slots, of which some are free.
+    /// All slots, including free ones.
     pub fn slots(&self) -> std::ops::Range<u32> {
         0..self.tasks.len() as u32
     }

@@ -6,6 +6,8 @@ use super::{Sense, TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX};
 
 /// The field `T10 VENDOR IDENTIFICATION`.
 const VENDOR: &[u8; 8] = b"CHRONODK";
+/// The field `PRODUCT REVISION LEVEL`: the version without its last number.
+const REVISION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 /// Bytes of the standard data.
 const STANDARD_BYTES: usize = 96;
 /// Version descriptors: SAM-5, SPC-4, SBC-3, iSCSI; SPC-4, 6.6.2.
@@ -30,7 +32,7 @@ pub(crate) fn standard(description: &UnitDescription) -> Vec<u8> {
     bytes[7] = 0x02;
     bytes[8..16].copy_from_slice(VENDOR);
     fill_text(&mut bytes[16..32], &description.product);
-    fill_text(&mut bytes[32..36], env!("CARGO_PKG_VERSION"));
+    fill_text(&mut bytes[32..36], REVISION);
     for (place, version) in bytes[58..].chunks_exact_mut(2).zip(VERSIONS) {
         place.copy_from_slice(&version.to_be_bytes());
     }
@@ -79,7 +81,6 @@ fn identification(description: &UnitDescription) -> Vec<u8> {
     let vendor = [&VENDOR[..], serial_number(description).as_bytes()].concat();
     designator(&mut bytes, ASCII, 1, &vendor);
     let name = &description.target_name;
-    designator(&mut bytes, UTF_8, 8, &terminated(&format!("{name},L,0x0000000000000000")));
     designator(&mut bytes, ISCSI | BINARY, PORT | 4, &[0, 0, 0, 1]);
     designator(&mut bytes, ISCSI | UTF_8, PORT | 8, &terminated(&format!("{name},t,0x0001")));
     designator(&mut bytes, ISCSI | UTF_8, TARGET | 8, &terminated(name));

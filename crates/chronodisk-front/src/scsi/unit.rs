@@ -25,7 +25,7 @@ pub struct UnitDescription {
     pub discard_bytes: Option<u32>,
     /// Discarded blocks read as zeros.
     pub zeroes_after_discard: bool,
-    /// Name of the product, of which `INQUIRY` shows 16 bytes.
+    /// Name of the product; `INQUIRY` shows its first 16 bytes.
     pub product: String,
     /// Name of the target, in the form of the transport (iSCSI: RFC 3721).
     pub target_name: String,

@@ -1,7 +1,7 @@
 //! Serves a device to real clients: sockets and threads around the sans-I/O sessions.
 //!
-//! All connections share one skeleton (`connection`), with a `Protocol` for byte streams (NBD, iSCSI), vhost-user and FUSE.
-//! `docs/adding-a-front-end.md` describes how to add one.
+//! All connections share one skeleton (`connection`), with a `Protocol` for byte streams (NBD, iSCSI), vhost-user and
+//! FUSE. `docs/adding-a-front-end.md` describes how to add one.
 //!
 //! [`Server`] owns the store, and the engine on the host's clock. Every connection has a thread of its own, which
 //! answers immediate completions itself. For later completions, one thread at a time is the *pacer*: it sleeps and
