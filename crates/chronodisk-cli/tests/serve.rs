@@ -6,6 +6,8 @@ mod certificates;
 mod encrypted;
 #[path = "serve/ends.rs"]
 mod ends;
+#[path = "serve/iscsi.rs"]
+mod iscsi;
 #[path = "serve/limits.rs"]
 mod limits;
 #[path = "serve/listeners.rs"]

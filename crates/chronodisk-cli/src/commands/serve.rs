@@ -7,11 +7,12 @@ use crate::failure::Outcome;
 use crate::status_line::StatusLine;
 use crate::{output, version};
 
-/// Serves an emulated device over NBD, over iSCSI or to a virtual machine, in real time
+/// Serves an emulated device over NBD, iSCSI or vhost-user, in real time
 ///
 /// Clients use the network block device protocol (NBD): QEMU, nbdcopy, fio, the kernel's nbd module, or another
-/// machine. iSCSI initiators see a SCSI disk. Each reply is sent when the device model completes the request. The server ends on Ctrl-C, SIGTERM or
-/// SIGHUP, or when the program of --run ends. It keeps a log of all requests, which `chronodisk verify` can replay.
+/// machine. iSCSI initiators see a SCSI disk. Each reply is sent when the device model completes the request. The
+/// server ends on Ctrl-C, SIGTERM or SIGHUP, or when the program of --run ends. It keeps a log of all requests, which
+/// `chronodisk verify` can replay.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: that of the program of --run; 0 without one;\n\
     2 for wrong usage; 3 if this host lacks something, if the store could not be closed,\n\

@@ -25,6 +25,10 @@ pub const READ: &[(&str, &str)] = &[
     ("serve --shadow", "serve --device null --capacity 64MiB --shadow FILE --nbd unix:s --run true"),
     ("serve --store", "serve --device null --capacity 64MiB --store FILE --nbd unix:s --run true"),
     (
+        "serve --iscsi-secret-file",
+        "serve --device null --capacity 1MiB --iscsi 10814 --iscsi-user me --iscsi-secret-file FILE --run true",
+    ),
+    (
         "serve --preload",
         "serve --device null --capacity 1MiB --store overflow:s.img --preload DIRECTORY/result.json --nbd unix:s --run true",
     ),

@@ -23,6 +23,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("--tls-certificates", "needs certificates; tests/serve.rs makes some"),
     ("--vhost-user", "until a machine connects; tests/virtual_machine.rs"),
     ("--nbd 10809", "until Ctrl-C"),
+    ("--iscsi ", "needs an initiator, or until Ctrl-C; tests/serve.rs"),
     ("--nbd unix:disk.sock #", "until Ctrl-C"),
     ("--nbd unix:drive.sock", "until Ctrl-C"),
     ("serve --device first-disk --nbd unix:disk.sock", "until Ctrl-C"),

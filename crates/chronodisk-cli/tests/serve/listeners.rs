@@ -52,14 +52,24 @@ const NBD_GREETING: &[u8] = b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0";
 const VHOST_GREETING: &[u8] = &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 const VHOST_REPLY: &[u8] = &[1, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0];
 
+/// A login without keys (RFC 7143, 11.12), and the beginning of the response: "missing parameter" follows later.
+const ISCSI_LOGIN: &[u8] = &{
+    let mut login = [0; 48];
+    (login[0], login[1]) = (0x43, 0x87);
+    login
+};
+const ISCSI_REFUSAL: &[u8] = &[0x23, 0x04];
+
 const SERVE: &[&str] = &["serve", "--device", "null", "--capacity", "1MiB", "--no-realtime", "--quiet"];
 const EMULATOR: &[&str] = &["emulator-server"];
 
 /// Each way to a listener, with idle clients of each kind.
-const LISTENERS: [Listener; 8] = [
+const LISTENERS: [Listener; 10] = [
     listener(0, SERVE, "--nbd", true, b"", b"", Some(b"NBDMAGIC")),
     listener(0, SERVE, "--nbd", true, NBD_GREETING, b"", Some(b"NBDMAGIC")),
     listener(0, SERVE, "--nbd", false, NBD_GREETING, b"", Some(b"NBDMAGIC")),
+    listener(0, SERVE, "--iscsi", true, b"", ISCSI_LOGIN, Some(ISCSI_REFUSAL)),
+    listener(0, SERVE, "--iscsi", true, b"\x43", ISCSI_LOGIN, Some(ISCSI_REFUSAL)),
     listener(0, SERVE, "--vhost-user", false, b"", VHOST_GREETING, Some(VHOST_REPLY)),
     listener(1, EMULATOR, "--listen", true, b"", b"", None),
     listener(1, EMULATOR, "--listen", false, b"x", b"", None),

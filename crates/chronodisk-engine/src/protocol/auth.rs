@@ -50,8 +50,8 @@ const TOKEN_BYTES_MAX: usize = TextFile::Token.limit_bytes() as usize;
 const CLIENT: &[u8] = b"chronodisk emulator client";
 const SERVER: &[u8] = b"chronodisk emulator server";
 
-/// Reads a secret from a file, without the white space around it. The file must belong to this user and be accessible to
-/// no other.
+/// Reads a secret from a file, without the white space around it. The file must belong to this user and be accessible
+/// to no other.
 ///
 /// # Errors
 /// The file's problem.

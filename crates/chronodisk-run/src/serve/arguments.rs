@@ -19,7 +19,8 @@ pub struct ServeArguments {
 
     /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface; a HOST
     /// that other machines reach needs --tls-verify-peer or --insecure
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present_any = ["iscsi", "vhost_user", "attach"])]
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT",
+        required_unless_present_any = ["iscsi", "vhost_user", "attach"])]
     pub nbd: Vec<Address>,
 
     /// Listens for iSCSI initiators at this address. A bare PORT listens on the loopback interface; a HOST that other
@@ -151,8 +152,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = tcp_address)]
     pub metrics: Option<Address>,
 
-    /// Runs this shell command with the address of --nbd, else of --iscsi, in $uri and the socket's path in $unixsocket.
-    /// Ends with the command's status
+    /// Runs this shell command with the address of --nbd or --iscsi in $uri and the socket's path in $unixsocket, and
+    /// ends with its status
     #[arg(long, value_name = "CMD")]
     pub run: Option<OsString>,
 
