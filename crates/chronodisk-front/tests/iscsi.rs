@@ -270,7 +270,7 @@ fn attributes_order_tasks_and_the_head_of_the_queue_has_priority() {
     initiator.send_command(read(3), FINAL | READ | ORDERED, 512, &[]);
     assert_eq!(blocks(&initiator), [1, 2], "the ordered one waits");
     assert!(!initiator.session.wants_input(), "nothing can overtake it");
-    let mut finish = |initiator: &mut MockInitiator, index: usize| {
+    let finish = |initiator: &mut MockInitiator, index: usize| {
         let request = initiator.outstanding.remove(index);
         assert!(initiator.session.complete(request.slot, Status::Ok));
         initiator.take_events();
@@ -441,10 +441,8 @@ fn a_command_without_room_finds_the_task_set_full() {
 #[test]
 fn damaged_and_misplaced_messages_end_the_connection() {
     let digests = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
-    let cases: [(&[(&str, &str)], usize, Violation); 2] =
-        [(&digests, 20, Violation::HeaderDigest), (&digests, 60, Violation::DataDigest)];
-    for (parameters, place, violation) in cases {
-        let mut initiator = initiator(parameters);
+    for (place, violation) in [(20, Violation::HeaderDigest), (60, Violation::DataDigest)] {
+        let mut initiator = initiator(&digests);
         let mut ping = Header::new(opcode::NOP_OUT | 0x40, FINAL);
         ping.set_data_bytes(16);
         let mut bytes = ping.0.to_vec();
