@@ -254,17 +254,6 @@ impl Policy for Array {
         Some(ranges.into_iter().collect())
     }
 
-    /// Data in the members that have not failed, and writes with parity until they are done.
-    fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
-        let (failed, layout) = (self.failed(now), &*self.layout);
-        let mut ranges: Vec<_> = self.writes.requests().map(changed).collect();
-        for member in (0..layout.members).filter(|&member| !failed.contains(member)) {
-            let of_member = members.volatile(now, member)?;
-            ranges.extend(of_member.ranges().iter().flat_map(|range| layout.origins(member, range.clone())));
-        }
-        Some(ranges.into_iter().collect())
-    }
-
     fn probe(&self, sink: &mut dyn Probe) {
         if let Shape::Parity { .. } = self.layout.shape {
             sink.counter("full-row-writes", self.statistics.full_row_writes);
