@@ -13,7 +13,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::{Caller, StateStep, StatesOptions};
 use crate::filesystem::FileSystem;
-use crate::init::device_name;
+use crate::init::{DEVICE, device_name};
 
 /// Bytes of a step's output that a report has.
 const OUTPUT_BYTES_MAX: usize = 2048;
@@ -29,7 +29,13 @@ type Step = Result<(), (StateStep, String)>;
 
 impl State<'_> {
     /// Takes the state through all steps; an error is the failed step with its output.
+    ///
+    /// The output names the first device, so that it does not depend on the place of the state in its guest.
     pub fn check(&self) -> Step {
+        self.take_steps().map_err(|(step, output)| (step, output.replace(&self.device(), DEVICE)))
+    }
+
+    fn take_steps(&self) -> Step {
         self.copy_acknowledged()
             .map_err(|error| (StateStep::Check, format!("the acknowledged lines can't be read: {error}")))?;
         if self.options.file_system == FileSystem::None {
