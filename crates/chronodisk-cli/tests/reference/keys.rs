@@ -24,6 +24,7 @@ kind = "disk"
 description = "a drive with rare keys"
 source = "none"
 validation = "unvalidated"
+capacity = "51200 B"
 
 [geometry]
 surfaces = 1
@@ -47,7 +48,12 @@ curve = "constant"
 time = "1 ms"
 
 [controller]
+interface-rate = "80 MB/s"
+queue-depth = 1
+segments = 1
 segment-size = "64 sectors"
+read-ahead = "0 sectors"
+write-buffer = "64 sectors"
 scheduler = "aged-sptf"
 weight = 0.5
 

@@ -16,9 +16,9 @@
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to which
 //!   blocks that arrive in time are added. A full buffer makes writes wait for room. A write makes the buffer forget
-//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. Blocks that arrive after a
-//!   pass over their older data has begun are written by another one. With `preseek` the arm
-//!   leaves for blocks that are still crossing, and writes them if each is in the buffer in time, else a turn later.
+//!   the segments that it overlaps; with `read-hits-on-write-data` its own blocks become one. Blocks that arrive after
+//!   a pass over their older data has begun are written by another one. With `preseek` the arm leaves for blocks that
+//!   are still crossing, and writes them if each is in the buffer in time, else a turn later.
 //! - *Order*: a pass goes on with what continues it. Else `scheduler` chooses the next target: by default the shortest
 //!   positioning time (SPTF), of reads, and of writes that a request waits for. Other ranges are written when no read
 //!   waits and nothing is to be read on, or when half of the buffer is full or three quarters of its ranges are in use;
