@@ -65,6 +65,11 @@ impl SectorSet {
         overlapping.map(move |other| other.start.max(range.start)..other.end.min(range.end))
     }
 
+    /// The sectors that are in both sets.
+    pub(crate) fn and(&self, other: &SectorSet) -> SectorSet {
+        SectorSet(other.0.iter().flat_map(|range| self.within(range.clone())).collect())
+    }
+
     /// Whether one range of the set holds this range.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         let index = self.0.partition_point(|other| other.end < range.end);
@@ -122,6 +127,9 @@ mod tests {
                 prop_assert!(set.ranges().windows(2).all(|pair| pair[0].end < pair[1].start));
                 prop_assert!(set.within(range.clone()).flatten().eq(sectors.range(range.clone()).copied()));
                 prop_assert_eq!(set.covers(&range), range.clone().all(|sector| sectors.contains(&sector)));
+                let one: SectorSet = [range.clone()].into_iter().collect();
+                prop_assert!(set.and(&one).0.into_iter().flatten().eq(set.within(range.clone()).flatten()));
+                prop_assert_eq!(set.and(&set), set.clone());
                 prop_assert_eq!(set.sectors(), sectors.len() as u64);
                 prop_assert_eq!(set.ranges().iter().rev().cloned().collect::<SectorSet>(), set.clone());
             }

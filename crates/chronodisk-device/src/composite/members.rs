@@ -23,6 +23,7 @@ pub(crate) struct Members {
     /// [`Nanos::MAX`] if no request is outstanding.
     wakes: Vec<Nanos>,
     bus: Option<Bus>,
+    has_volatile_cache: bool,
     answers: VecDeque<Answer>,
     /// Empty between calls; kept for its capacity.
     completed: Vec<Completion>,
@@ -32,7 +33,8 @@ impl Members {
     /// New members, behind a bus if there is one.
     pub(crate) fn new(models: Vec<Box<dyn DeviceModel>>, bus: Option<Bus>) -> Self {
         let wakes = vec![Nanos::MAX; models.len()];
-        Members { models, wakes, bus, answers: VecDeque::new(), completed: Vec::new() }
+        let has_volatile_cache = models.iter().any(|model| model.info().volatile_cache);
+        Members { models, wakes, bus, has_volatile_cache, answers: VecDeque::new(), completed: Vec::new() }
     }
 
     /// The only member begins with these zones; see [`DeviceModel::begin_with_zones`].
@@ -84,6 +86,7 @@ impl Members {
             models: self.models.iter().map(|model| model.fork()).collect(),
             wakes: self.wakes.clone(),
             bus: self.bus.clone(),
+            has_volatile_cache: self.has_volatile_cache,
             answers: self.answers.clone(),
             completed: Vec::with_capacity(self.completed.capacity()),
         }
@@ -107,6 +110,11 @@ impl Members {
                 present.probe(&mut sink);
             }
         }
+    }
+
+    /// Whether a member may lose writes that have completed.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.has_volatile_cache
     }
 
     /// The volatile sectors of a member at `now`, with those of requests on their way to it; `None` if it does not

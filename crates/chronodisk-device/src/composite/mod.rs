@@ -84,6 +84,11 @@ impl Context<'_> {
         self.members.submit(self.now, member, Request { id: RequestId(tag), ..request });
     }
 
+    /// Whether a member may lose writes that have completed.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.members.has_volatile_cache()
+    }
+
     /// The volatile sectors of a member; `None` if it does not know.
     pub(crate) fn volatile(&mut self, member: usize) -> Option<SectorSet> {
         self.members.volatile_after_step(self.now, member)

@@ -88,8 +88,9 @@ impl Ledger {
             self.writes.push(Write { request, sectors, arrived, completed: None });
         }
         let told = self.check(player.model.as_ref())?;
-        // A zone may refuse a write.
-        if request.op == Op::Write && self.info.zones.is_none() && !told.covers(&changed(&request)) {
+        // A zone may refuse a write, and a request of a device with faults may fail at once.
+        let may_fail = self.info.zones.is_some() || self.info.torn_write_sectors.is_some();
+        if request.op == Op::Write && !may_fail && !told.covers(&changed(&request)) {
             let what = format!("at {at} the write that has just arrived, {request:?}, is not volatile: {told:?}");
             return broken(Rule::Durability, what);
         }
@@ -125,11 +126,14 @@ impl Ledger {
         self.completions += 1;
         if let Some(index) = self.flushes.iter().position(|flush| flush.id == completion.id) {
             let flush = self.flushes.swap_remove(index);
-            self.writes.retain(|write| write.completed.is_none_or(|completed| completed >= flush.arrived));
+            let durable = |write: &Write| write.completed.is_some_and(|completed| completed < flush.arrived);
+            self.writes.retain(|write| completion.status != Status::Ok || !durable(write));
         }
         let Some(index) = self.writes.iter().position(|write| write.request.id == completion.id) else { return };
         let is_durable = !self.info.volatile_cache || self.writes[index].request.fua;
-        if completion.status == Status::Ok && !is_durable {
+        // A write that fails by a fault may have reached the cache.
+        let may_be_cached = completion.status != Status::Ok && self.info.torn_write_sectors.is_some();
+        if may_be_cached || (completion.status == Status::Ok && !is_durable) {
             self.writes[index].completed = Some(order);
             return;
         }

@@ -258,6 +258,11 @@ impl Layout {
         starts.get(member).copied().unwrap_or(self.capacity_sectors) - sector
     }
 
+    /// Whether the members hold parity.
+    pub(crate) fn has_parity(&self) -> bool {
+        matches!(self.shape, Shape::Parity { .. })
+    }
+
     /// Whether everything can still be read when the members of this set are gone.
     pub(crate) fn survives(&self, failed: MemberSet) -> bool {
         match self.shape {

@@ -33,6 +33,7 @@
 //! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
 //! growth of md's stripe cache, and reads that wait for a write to the same row.
 
+mod at_risk;
 mod balance;
 mod jobs;
 mod layout;
@@ -54,6 +55,7 @@ use crate::models::blueprint::{Blueprint, Design, FindMembers};
 use crate::models::bus;
 use crate::quantity::Bytes;
 use crate::{BuildOptions, DeviceInfo, DeviceModel};
+use at_risk::AtRisk;
 use balance::{Balance, ReadPolicy};
 use jobs::BlockSize;
 pub(crate) use layout::MAX_MEMBERS;
@@ -166,6 +168,7 @@ fn blueprint(
     let memory_bytes = footprint::sum(members.iter().map(|member| member.memory_bytes_max()))
         .saturating_add(footprint::DEVICE_BYTES)
         .saturating_add(Stripes::memory_bytes(stripes, members.len()))
+        .saturating_add(AtRisk::memory_bytes())
         .saturating_add(footprint::allocations_bytes(members.len() as u64, MEMBER_BYTES));
     Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members).in_phases(phases)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chronodisk_sim::{Lba, Nanos, Op, Request, Status};
 
+use super::at_risk::AtRisk;
 use super::balance::Balance;
 use super::jobs::{BlockSize, Jobs};
 use super::layout::{Layout, MemberSector, MemberSet, Shape};
@@ -13,7 +14,7 @@ use super::runs::{Run, Runs};
 use super::stripes::Stripes;
 use crate::Probe;
 use crate::composite::{Context, Members, Policy, Slab};
-use crate::sector_set::{SectorSet, changed};
+use crate::sector_set::SectorSet;
 
 /// An array's state besides its members'.
 #[derive(Clone, Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Array {
     pub(super) jobs: Jobs,
     /// Stripes to be handled. Empty between events.
     pub(super) listed: VecDeque<u32>,
+    pub(super) at_risk: AtRisk,
     /// Whether a request is arriving. It cannot complete at the same instant.
     arriving: bool,
     pub(super) statistics: ArrayStatistics,
@@ -102,6 +104,7 @@ impl Array {
             stripes,
             jobs: Jobs::new(),
             listed: VecDeque::new(),
+            at_risk: AtRisk::new(),
             arriving: false,
             statistics: ArrayStatistics::default(),
         }
@@ -199,6 +202,7 @@ impl Array {
             return;
         }
         let Parent { request, status, .. } = self.parents.take(number);
+        self.at_risk.complete(request.id, status);
         match self.arriving {
             true => context.complete_at_once(request.id, status),
             false => context.complete(request.id, status),
@@ -209,6 +213,7 @@ impl Array {
 impl Policy for Array {
     fn arrive(&mut self, request: Request, context: &mut Context<'_>) {
         self.arriving = true;
+        self.note_risk(request, context);
         // The arrival itself is a part, so that the request does not end before all of its parts are known.
         let parent = self.parents.insert(Parent { request, remaining: 1, status: Status::Ok });
         match (request.op, &self.layout.shape) {
@@ -243,26 +248,18 @@ impl Policy for Array {
 
     /// Data in the members that have not failed, and writes with parity until they are done.
     fn volatile(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
-        let (failed, layout) = (self.failed(now), &*self.layout);
-        let has_parity = matches!(layout.shape, Shape::Parity { .. });
-        let unfinished = self.parents.iter().filter(|_| has_parity).map(|parent| changed(&parent.request));
-        let mut ranges: Vec<_> = unfinished.collect();
-        for member in (0..layout.members).filter(|&member| !failed.contains(member)) {
-            let of_member = members.volatile(now, member)?;
-            ranges.extend(of_member.ranges().iter().flat_map(|range| layout.origins(member, range.clone())));
-        }
-        Some(ranges.into_iter().collect())
+        self.volatile_at(now, members)
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
-        if let Shape::Parity { .. } = self.layout.shape {
+        if self.layout.has_parity() {
             sink.counter("full-row-writes", self.statistics.full_row_writes);
             sink.counter("read-modify-writes", self.statistics.read_modify_writes);
             sink.counter("reconstruct-writes", self.statistics.reconstruct_writes);
             sink.counter("reconstructed-reads", self.statistics.reconstructed_reads);
             sink.counter("parity-writes-delayed", self.statistics.delayed);
         }
-        if self.layout.copies() > 1 || matches!(self.layout.shape, Shape::Parity { .. }) {
+        if self.layout.copies() > 1 || self.layout.has_parity() {
             sink.counter("repaired-reads", self.statistics.repaired_reads);
             sink.counter("dropped-members", self.statistics.dropped_members);
         }

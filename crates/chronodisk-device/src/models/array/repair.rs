@@ -13,7 +13,7 @@
 use chronodisk_sim::{Lba, Op, Request, Status};
 
 use super::jobs::{Blocks, Task};
-use super::layout::{MemberSector, MemberSet, Shape};
+use super::layout::{MemberSector, MemberSet};
 use super::policy::{Array, Owner, Part};
 use crate::composite::Context;
 
@@ -47,7 +47,7 @@ impl Array {
         context: &mut Context<'_>,
     ) -> Status {
         let range = (part.request.lba.0, part.request.end().0);
-        let has_parity = matches!(self.layout.shape, Shape::Parity { .. });
+        let has_parity = self.layout.has_parity();
         match part.request.op {
             _ if !has_parity && self.layout.copies() == 1 => status,
             Op::Read if has_parity => {
@@ -155,6 +155,9 @@ impl Array {
         let failed = self.failed(context.now());
         for place in self.copies_of(repair) {
             if repair.tried.contains(place.member) && !failed.contains(place.member) {
+                let span = (place.sector, place.sector + u64::from(sectors));
+                let there = MemberSet::first(self.layout.members).without(failed);
+                self.rewrite(place.member, span, there, context);
                 let request = Request { lba: Lba(place.sector), ..Request::new(0, Op::Write, 0, sectors) };
                 self.submit_part(Owner::WriteBack, place.member, 0, request, context);
             }

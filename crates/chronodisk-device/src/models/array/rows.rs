@@ -155,6 +155,8 @@ impl Array {
                 Method::Modify => &mut self.statistics.read_modify_writes,
                 Method::Reconstruct => &mut self.statistics.reconstruct_writes,
             } += 1;
+            let partly_new = row.written.without(row.covered).without(failed);
+            partly_new.iter().for_each(|member| self.rewrite_block(member, span, context));
             let (blocks, fua) = self.stripes.begin_writes(number);
             let blocks = blocks.without(failed);
             self.stripes.submitted(number, blocks.count());
@@ -162,9 +164,19 @@ impl Array {
         } else {
             let repaired = self.stripes.repairable(number).without(failed);
             self.stripes.submitted(number, repaired.count());
-            repaired.iter().for_each(|member| self.runs.add_alone(member, span, Op::Write));
+            for member in repaired.iter() {
+                self.rewrite_block(member, span, context);
+                self.runs.add_alone(member, span, Op::Write);
+            }
         }
         self.stripes.release(number);
+    }
+
+    /// A block of a row is about to be written to its member, with old data.
+    fn rewrite_block(&mut self, member: usize, span: (u64, u64), context: &mut Context<'_>) {
+        let mut holder = MemberSet::default();
+        holder.insert(member);
+        self.rewrite(member, span, holder, context);
     }
 
     /// Fails all requests of a stripe that need blocks out of the cache, since too many blocks cannot be read.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chronodisk_sim::{Nanos, Op, Request};
 use proptest::prelude::*;
 
 use super::jobs::{BlockSize, Blocks, PAGE_SECTORS};
@@ -45,6 +46,24 @@ fn contract_of_raid_4_and_5() {
     check("level = \"raid5\"\nmembers = [\"first-disk\", \"nearline-20tb-smr\", \"mems-g2\"]\nchunk = \"64 KiB\"");
     check("level = \"raid5\"\nmember = \"first-disk\"\ncount = 5\nchunk = \"64 KiB\"\nstripe-cache = 2");
     check("level = \"raid4\"\nmember = \"constant-1ms\"\ncount = 4\nfailed = [3]\nfail-at = \"30 ms\"");
+}
+
+#[test]
+fn old_data_that_are_written_with_new_data_stay_durable() {
+    let mut device = build_text(&text("level = \"raid5\"\nmember = \"cheetah-9lp\"\ncount = 4\nchunk = \"64 KiB\""), 1);
+    let mut volatile_after = |id: u64, op: Op, lba: u64, sectors: u32| {
+        device.submit(Request::new(id, op, lba, sectors));
+        let mut completed = Vec::new();
+        while completed.is_empty() {
+            device.step(Nanos::MAX, &mut completed);
+        }
+        device.volatile().unwrap().iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(volatile_after(1, Op::Write, 0, 16), [(0, 16)]);
+    assert_eq!(volatile_after(2, Op::Flush, 0, 0), []);
+    // The members get whole pages.
+    assert_eq!(volatile_after(3, Op::Write, 3, 1), [(3, 4)]);
+    assert_eq!(volatile_after(4, Op::Write, 9, 1), [(3, 4), (9, 10)]);
 }
 
 #[test]

@@ -89,7 +89,8 @@ fn faults_together_keep_the_contract() {
         ("constant-1ms", EACH.as_slice()),
         ("cheetah-9lp", &[EACH[0], EACH[4], EACH[7], EACH[8], EACH[9]]),
         ("raid5-eight-disks", &[EACH[3], EACH[5], EACH[10], EACH[11]]),
-        ("samsung-970-pro", &[EACH[1], EACH[6], EACH[13], EACH[14], EACH[15]]),
+        // A flush that lies breaks rule 9 on a device with a cache, by intention.
+        ("samsung-970-pro", &[EACH[1], EACH[6], EACH[13], EACH[15]]),
         ("wd-zn540-zones", &[EACH[4], EACH[7], EACH[9]]),
     ] {
         let profile = faulty(name, faults).within_limits("iops=2000,delay=1ms").unwrap();
