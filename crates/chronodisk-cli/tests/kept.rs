@@ -324,7 +324,7 @@ fn help_and_version_say_what_they_should() {
     let state = State::new();
     assert_eq!(state.said(&["help", "trace", "import"]).0, state.said(&["trace", "import", "--help"]).0);
     assert_eq!(state.said(&["help"]).0, state.said(&["--help"]).0);
-    assert!(state.refused(&["help", "rum"]).contains("did you mean 'run'"));
+    assert!(state.refused(&["help", "rum"]).contains("did you mean 'rm', 'run' or 'runs'?"));
     assert!(state.refused(&["help", "run", "x"]).contains("it has no commands below it"));
     let (version, _) = state.said(&["--version"]);
     let rest = version.trim().strip_prefix(concat!("chronodisk ", env!("CARGO_PKG_VERSION"))).expect(&version);

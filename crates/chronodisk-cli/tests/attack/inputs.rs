@@ -3,7 +3,8 @@
 //! The fuzz targets list the readers: each has an entry in [`READERS`], and a test compares the two.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,6 +24,8 @@ enum Reader {
     Files { make: Make, calls: &'static [&'static [&'static str]] },
     /// Messages from the corpus go to a socket of this server, which must serve others afterwards.
     Messages { server: &'static [&'static str] },
+    /// As `Messages`, from the login of an iSCSI initiator and commands.
+    Initiator,
     /// Changed blocks of a file system of this kind are written to a squashing device.
     FileSystem { make: &'static [&'static str] },
     /// The target reads no file or socket; the reason.
@@ -32,7 +35,7 @@ enum Reader {
 const SERVE: [&str; 8] =
     ["serve", "--device", "null", "--capacity", "16MiB", "--nbd", "unix:nbd.sock", "--no-realtime"];
 
-const READERS: [(&str, Reader); 22] = [
+const READERS: [(&str, Reader); 24] = [
     (
         "block_traces",
         Reader::Files {
@@ -61,6 +64,7 @@ const READERS: [(&str, Reader); 22] = [
         },
     ),
     ("fuse_messages", Reader::Internal("the host's kernel writes them")),
+    ("iscsi_messages", Reader::Initiator),
     ("nbd_messages", Reader::Messages { server: &["--nbd", "unix:other.sock"] }),
     (
         "profile",
@@ -120,6 +124,7 @@ const READERS: [(&str, Reader); 22] = [
     ("squash_names", Reader::FileSystem { make: &["mkfs.ext4", "-q", "-O", "^has_journal"] }),
     ("squash_volumes", Reader::FileSystem { make: &["mkfs.ext4", "-q", "-b", "1024"] }),
     ("squash_xfs", Reader::FileSystem { make: &["mkfs.xfs", "-q"] }),
+    ("store_recording", Reader::Files { make: recording, calls: &[&["crash", "--from", "r", "--only", "1"]] }),
     ("strace_output", Reader::Files { make: strace, calls: &[&["trace", "import", "--strace", "input", "-o", "out"]] }),
     ("system_calls", Reader::Files { make: calls, calls: &[&["trace", "groups", "calls"]] }),
     ("vhost_user_messages", Reader::Messages { server: &["--vhost-user", "other.sock"] }),
@@ -139,7 +144,18 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     let place = TestFolder::new();
     match reader {
         Reader::Files { make, calls } => change_file(&place, *make, calls, random, described),
-        Reader::Messages { server } => send_messages(&place, name, server, random),
+        Reader::Messages { server } => {
+            let messages: Vec<_> =
+                corpus(name).iter().map(|file| fs::read(file).expect("it is in the corpus")).collect();
+            let connect = || UnixStream::connect(place.path("other.sock"));
+            send_messages(&place, server, &messages, connect, random)
+        }
+        Reader::Initiator => {
+            // A port that was free a moment ago.
+            let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+            let connect = || TcpStream::connect(("127.0.0.1", port));
+            send_messages(&place, &["--iscsi", &port.to_string()], &initiators(), connect, random)
+        }
         Reader::FileSystem { make } => write_file_system(&place, make, random),
         Reader::Internal(reason) => Verdict::Skipped((*reason).to_owned()),
     }
@@ -234,26 +250,29 @@ fn corpus(target: &str) -> Vec<PathBuf> {
     found
 }
 
-fn send_messages(place: &TestFolder, target: &str, server: &[&str], random: &mut Random) -> Verdict {
+fn send_messages<S: Write>(
+    place: &TestFolder,
+    server: &[&str],
+    messages: &[Vec<u8>],
+    connect: impl Fn() -> io::Result<S>,
+    random: &mut Random,
+) -> Verdict {
     let is_emulator = server[0] == "emulator-server";
     let arguments = if is_emulator { server.to_vec() } else { [&SERVE[..], server].concat() };
     let mut child = place.chronodisk(&arguments).stderr(Stdio::null()).spawn().expect("the command starts");
-    let socket = place.path("other.sock");
     let give_up = Instant::now() + IN_TIME;
-    while UnixStream::connect(&socket).is_err() {
+    while connect().is_err() {
         assert!(Instant::now() < give_up, "no server");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let files = corpus(target);
     for _ in 0..20 {
-        let file = &files[random.below(files.len() as u64) as usize];
-        let mut bytes = fs::read(file).expect("a file of the corpus");
+        let mut bytes = messages[random.below(messages.len() as u64) as usize].clone();
         change(&mut bytes, random);
-        let Ok(mut stream) = UnixStream::connect(&socket) else { break };
+        let Ok(mut stream) = connect() else { break };
         // The server may close the connection at any byte.
         let _ = stream.write_all(&bytes);
     }
-    let lives = child.try_wait().expect("it is our child").is_none() && UnixStream::connect(&socket).is_ok();
+    let lives = child.try_wait().expect("it is our child").is_none() && connect().is_ok();
     if lives && !is_emulator {
         let mut client = Client::nbd(&place.path("nbd.sock"));
         assert_eq!(client.write_alone(1, &[7; 4096]), 0, "a client that asks for nothing wrong");
@@ -264,6 +283,38 @@ fn send_messages(place: &TestFolder, target: &str, server: &[&str], random: &mut
         true => Verdict::Held,
         false => Verdict::Found(format!("the server ended with {status}")),
     }
+}
+
+/// An initiator's login and a command after it, for commands of each kind (RFC 7143, section 11).
+fn initiators() -> Vec<Vec<u8>> {
+    let names = b"InitiatorName=iqn.2026-11.org.example:attacker\0TargetName=iqn.2026-11.org.chronodisk:null\0";
+    // Immediate, from the operational stage to the full-feature phase.
+    let login = pdu(0x43, 0x87, names);
+    let tasks: [(u8, u8, &[u8]); 5] = [
+        (0x12, 0x40, &[]),
+        (0x28, 0x40, &[]),
+        (0x2A, 0x20, &[7; 512]),
+        (0x35, 0x00, &[]),
+        (0x42, 0x20, &[0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0]),
+    ];
+    let command = |(operation, direction, data): &(u8, u8, &[u8])| {
+        let mut command = pdu(0x01, 0x80 | direction, data);
+        command[20..24].copy_from_slice(&512_u32.to_be_bytes());
+        // The length of each of these commands is in byte 8.
+        (command[32], command[40]) = (*operation, 1);
+        [login.clone(), command].concat()
+    };
+    tasks.iter().map(command).collect()
+}
+
+/// A message with its data, padded.
+fn pdu(opcode: u8, flags: u8, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 48];
+    (bytes[0], bytes[1]) = (opcode, flags);
+    bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+    bytes.extend_from_slice(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 fn write_file_system(place: &TestFolder, make: &[&str], random: &mut Random) -> Verdict {
@@ -360,6 +411,13 @@ fn run(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
     files.sort();
     files
+}
+
+/// The files of a run with power cuts.
+fn recording(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
+    let call = ["crash", "-d", "null", "--capacity", "16MiB", "--cuts", "1", "--quiet", "-o", "r"];
+    let call = [&call[..], &["--check", "true", "--", "sh", "-c", "echo x >/mnt/file; sync"]].concat();
+    made_by(place, &call, &["r/store.recording", "r/crash-setup.json"])
 }
 
 fn image(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
