@@ -146,14 +146,18 @@ proptest! {
     }
 
     #[test]
-    fn each_allowed_state_is_drawn_by_some_seed(steps in prop::collection::vec(step(), 1..8), write_back: bool) {
+    fn each_allowed_state_is_drawn_by_some_seed(steps in prop::collection::vec(step(), 1..5), write_back: bool) {
         let (history, oracle) = played(&steps, write_back);
-        let cut = [at_end(&history)];
-        let drawn: BTreeSet<_> = (0..600)
-            .flat_map(|seed| any(&history, &cut, seed))
-            .map(|state| contents(&history, &state))
-            .collect();
-        prop_assert_eq!(drawn, oracle.states());
+        let (cut, allowed) = ([at_end(&history)], oracle.states());
+        let mut drawn = BTreeSet::new();
+        // The rarest state of four writes has a probability of 2^-12, so 100,000 draws miss it once in 10^10 tests.
+        for seed in 0..100_000 {
+            drawn.extend(any(&history, &cut, seed).iter().map(|state| contents(&history, state)));
+            if drawn.len() >= allowed.len() {
+                break;
+            }
+        }
+        prop_assert_eq!(drawn, allowed);
     }
 }
 

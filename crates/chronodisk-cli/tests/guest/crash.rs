@@ -122,6 +122,21 @@ fn sqlite_loses_rows_without_synchronisation_only() {
     assert_eq!(extra["acknowledged_lines"], 4, "{extra}");
 }
 
+/// The model knows which sectors a flush that lies has left in the cache.
+#[test]
+fn a_flush_that_lies_is_found_in_the_states_of_the_model() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let program = "cd /mnt; for i in 1 2 3 4 5 6; do echo $i >f$i; sync f$i .; echo $i >$CHRONODISK_ACK; done";
+    let check = "for i in $(cat $CHRONODISK_ACK); do grep -qx $i f$i || { echo f$i is lost; exit 1; }; done";
+    let flags = ["--states", "model", "--cuts", "8", "--check", check];
+    let lies = [&flags[..], &["--fault", "kind=lying-flush"]].concat();
+    let found = result(&crash(&chronodisk, &lies, &["sh", "-c", program]), 1);
+    assert_eq!(found["failures"][0]["draw"], "model", "{found}");
+    let honest = result(&crash(&chronodisk, &flags, &["sh", "-c", program]), 0);
+    assert_eq!(honest["acknowledged_lines"], 6, "{honest}");
+    assert!(honest["states_checked"].as_u64().unwrap() > 1, "{honest}");
+}
+
 #[test]
 fn the_status_of_the_command_is_that_of_crash_if_it_fails() {
     let Some(chronodisk) = Chronodisk::new() else { return };

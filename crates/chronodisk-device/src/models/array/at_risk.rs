@@ -95,8 +95,8 @@ impl Array {
         self.at_risk.arrive(request, self.parents.iter().map(|parent| &parent.request));
     }
 
-    /// Sectors of a member, from the first to before the second, are about to be written. `holders` are the members that
-    /// have the array's data of these sectors. Data that are durable there stay durable.
+    /// Sectors of a member, from the first to before the second, are about to be written. `holders` are the members
+    /// that have the array's data of these sectors. Data that are durable there stay durable.
     pub(super) fn rewrite(
         &mut self,
         member: usize,
