@@ -442,6 +442,28 @@ def fast_devices(result: Result) -> Iterator[Figure]:
         )
 
 
+def power_cuts(result: Result) -> Iterator[Figure]:
+    """States of a device after power cuts, and how many of them lost what a program had acknowledged."""
+    for row in result["rows"]:
+        name = f"{row['program']} {row['version']}".strip()
+        yield Figure(
+            f"{name} on {row['file_system']}: failing states of {row['checked']:,}",
+            f"{row['failed']:,}",
+            f"{'some' if row['loses'] else 'none'}; promised: {row['promise']}",
+            row["holds"],
+        )
+    without_mount = result["without_mount"]
+    made = without_mount["checked"] / without_mount["elapsed_s"] * 60
+    yield Figure("states checked a minute without a mount", f"{made:,.0f}", "100", made >= 100)
+    rates = sorted(row["checked"] / row["elapsed_s"] * 60 for row in result["rows"] if not row["loses"])
+    yield Figure(
+        "states checked a minute, with two mounts and the file system's checker: median and range of the programs",
+        f"{statistics.median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})",
+        "20",
+        rates[0] >= 20,
+    )
+
+
 def ssd_live(result: Result) -> Iterator[Figure]:
     """The measured SSD, simulated and live in a guest."""
     for kind, errors in result["absolute_error_percent"].items():
@@ -610,6 +632,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("emulator-attack", "An emulator server under attack", attack),
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
     ("fast-devices", "Fast devices in a guest", fast_devices),
+    ("power-cuts", "Programs against power cuts", power_cuts),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("disk-distance", "Drives against their traces", drives),
     ("trace-rates", "Block traces", trace_rates),
