@@ -105,7 +105,7 @@ until redis-cli -s /dev/shm/r.sock ping >/dev/null 2>&1; do sleep 0.05; done
 i=0; while [ $i -lt 25 ]; do i=$((i+1))
     [ "$(redis-cli -s /dev/shm/r.sock set key$i value$i)" = OK ] && echo $i >$CHRONODISK_ACK
 done
-redis-cli -s /dev/shm/r.sock shutdown nosave || true"""
+redis-cli -s /dev/shm/r.sock shutdown nosave"""
 
 REDIS_CHECK = """
 test -s $CHRONODISK_ACK || exit 0
@@ -118,7 +118,7 @@ status=0
 for i in $(cat $CHRONODISK_ACK); do
     [ "$(redis-cli -s /dev/shm/r.sock get key$i)" = value$i ] || { echo key$i is lost; status=1; break; }
 done
-redis-cli -s /dev/shm/r.sock shutdown nosave || true
+redis-cli -s /dev/shm/r.sock shutdown nosave
 exit $status"""
 
 #: Commits transactions to an LMDB environment with its defaults.

@@ -3,7 +3,7 @@
 //! The fuzz targets list the readers: each has an entry in [`READERS`], and a test compares the two.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -150,12 +150,7 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
             let connect = || UnixStream::connect(place.path("other.sock"));
             send_messages(&place, server, &messages, connect, random)
         }
-        Reader::Initiator => {
-            // A port that was free a moment ago.
-            let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
-            let connect = || TcpStream::connect(("127.0.0.1", port));
-            send_messages(&place, &["--iscsi", &port.to_string()], &initiators(), connect, random)
-        }
+        Reader::Initiator => send_as_initiators(&place, random),
         Reader::FileSystem { make } => write_file_system(&place, make, random),
         Reader::Internal(reason) => Verdict::Skipped((*reason).to_owned()),
     }
@@ -283,6 +278,17 @@ fn send_messages<S: Write>(
         true => Verdict::Held,
         false => Verdict::Found(format!("the server ended with {status}")),
     }
+}
+
+fn send_as_initiators(place: &TestFolder, random: &mut Random) -> Verdict {
+    let port = free_port();
+    let connect = || TcpStream::connect(("127.0.0.1", port));
+    send_messages(place, &["--iscsi", &port.to_string()], &initiators(), connect, random)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
 /// An initiator's login and a command after it, for commands of each kind (RFC 7143, section 11).
@@ -460,6 +466,40 @@ fn unchanged_inputs_are_accepted() {
             let (status, errors) = answers(&place, call).unwrap_or_else(|found| panic!("{call:?}: {found}"));
             assert_eq!(status, 0, "{name}: {call:?}: {errors}");
         }
+    }
+}
+
+/// As [`unchanged_inputs_are_accepted`]: each initiator logs in, and its command is answered.
+#[test]
+fn unchanged_initiators_are_served() {
+    let (place, port) = (TestFolder::new(), free_port());
+    let text = port.to_string();
+    let arguments = [&SERVE[..], &["--iscsi", &text]].concat();
+    let mut child = place.chronodisk(&arguments).stderr(Stdio::null()).spawn().expect("the command starts");
+    let give_up = Instant::now() + IN_TIME;
+    for message in initiators() {
+        let mut stream = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < give_up, "no server: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        stream.set_read_timeout(Some(IN_TIME)).expect("a time");
+        stream.write_all(&message).expect("a server that reads");
+        let mut header = [0; 48];
+        stream.read_exact(&mut header).expect("an answer to the login");
+        assert_eq!((header[0], header[36]), (0x23, 0), "{header:?}");
+        let text_bytes = u32::from_be_bytes([0, header[5], header[6], header[7]]).next_multiple_of(4);
+        stream.read_exact(&mut vec![0; text_bytes as usize]).expect("the text of the answer");
+        stream.read_exact(&mut header).expect("an answer to the command");
+        assert!(matches!(header[0], 0x21 | 0x25), "{header:?}");
+    }
+    crate::folder::signal(child.id() as i32, libc::SIGTERM);
+    assert!(child.wait().expect("it is our child").success());
+    for seed in 0..3 {
+        let verdict = send_as_initiators(&TestFolder::new(), &mut Random::new(seed));
+        assert!(matches!(verdict, Verdict::Held), "seed {seed}: {verdict:?}");
     }
 }
 
