@@ -464,6 +464,20 @@ def power_cuts(result: Result) -> Iterator[Figure]:
     )
 
 
+def bad_sectors(result: Result) -> Iterator[Figure]:
+    """Files of a file system on a disk with bad sectors."""
+    for row in result["rows"]:
+        name = f"{row['variant']}, {row['rate'] * 1e6:,.0f} bad sectors of a million"
+        yield Figure(f"{name}: mounted", f"{row['mounted']} of {row['runs']}")
+        if not row["mounted"]:
+            continue
+        yield Figure(f"{name}: files with an error", f"{row['unreadable_share'] * 100:.2f} %")
+        lost = sum(row["rewritten"].values())
+        if lost:
+            yield Figure(f"{name}: of these, whole after a rewrite", f"{row['rewritten'].get('whole', 0)} of {lost}")
+        yield Figure(f"{name}: files with wrong bytes", str(row["wrong"]), "0", row["wrong"] == 0)
+
+
 def ssd_live(result: Result) -> Iterator[Figure]:
     """The measured SSD, simulated and live in a guest."""
     for kind, errors in result["absolute_error_percent"].items():
@@ -633,6 +647,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
     ("fast-devices", "Fast devices in a guest", fast_devices),
     ("power-cuts", "Programs against power cuts", power_cuts),
+    ("bad-sectors", "File systems on bad sectors", bad_sectors),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("disk-distance", "Drives against their traces", drives),
     ("trace-rates", "Block traces", trace_rates),

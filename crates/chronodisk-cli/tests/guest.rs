@@ -24,6 +24,7 @@ mod in_guest {
     mod guides;
     mod helpers;
     mod machine;
+    mod md;
     #[path = "../common/pages.rs"]
     mod pages;
     mod programs;

@@ -53,7 +53,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cp -r /usr/include", "as long as this host has headers; the demo"),
     ("--root-files /usr/lib/python3.11", "needs that version of Python; tests/guest/root.rs"),
     ("depths.toml", "the page has the file; tests/sweep.rs"),
-    ("--device first-disk --device first-disk", "needs mdadm or mkfs.btrfs; tests/guest/file_systems.rs"),
+    ("--device first-disk --device first-disk", "needs mdadm or mkfs.btrfs; tests/guest/md.rs and file_systems.rs"),
     ("io-pattern", "five repetitions each; tests/guest/regression.rs"),
     ("io-baseline.json", "a file that the user commits; tests/guest/regression.rs"),
     ("make -C /mnt check", "needs a project on the device"),
@@ -90,6 +90,13 @@ const FILES: &[(&str, &str)] = &[
          validation = 'unvalidated'\nlevel = 'raid5'\nchunk = '64 KiB'\n\
          members = ['first-disk', 'first-disk', 'first-disk']\n",
     ),
+];
+
+/// Scripts that stand on a page, with their name in the first line.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("slow-disk.md", "pgbench.sh"),
+    ("database-against-power-cuts.md", "bank.sh"),
+    ("database-against-power-cuts.md", "every-commit.sh"),
 ];
 
 /// Runs that a page takes for granted.
@@ -169,7 +176,9 @@ fn prepare(directory: &Path) {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::write(directory.join("pgbench.sh"), block_of("slow-disk.md", "# pgbench.sh")).unwrap();
+    for (page, script) in SCRIPTS {
+        fs::write(directory.join(script), block_of(page, &format!("# {script}"))).unwrap();
+    }
 }
 
 /// Runs it as its reader would, by a shell.

@@ -10,6 +10,9 @@ use crate::device::{self, Device};
 use crate::failure::Failure;
 use crate::quantity;
 
+/// Key of a fault that only one of several devices has.
+const OF_DEVICE: &str = "device=";
+
 /// Options of every command that makes devices of profiles.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceOptions {
@@ -52,6 +55,31 @@ impl DeviceOptions {
         Ok(device.with_speed(self.device_speed))
     }
 
+    /// The options of one of `count` devices, without the faults of the others: `device=1` in a fault names the second
+    /// one.
+    pub fn of_device(&self, index: usize, count: usize) -> Result<DeviceOptions, Failure> {
+        let mut fault = Vec::new();
+        for given in &self.fault {
+            let (of, keys): (Vec<&str>, Vec<&str>) =
+                given.split(',').partition(|key| key.trim().starts_with(OF_DEVICE));
+            let Some(number) = of.first() else {
+                fault.push(given.clone());
+                continue;
+            };
+            let number: Option<usize> = number.trim()[OF_DEVICE.len()..].parse().ok().filter(|number| *number < count);
+            if of.len() > 1 || number.is_none() {
+                return Err(Failure::usage(format_args!(
+                    "--fault {given}: expected one `{OF_DEVICE}` with a number from 0 to {}",
+                    count - 1
+                )));
+            }
+            if number == Some(index) {
+                fault.push(keys.join(","));
+            }
+        }
+        Ok(DeviceOptions { fault, ..self.clone() })
+    }
+
     /// Applies faults and limits to a device.
     pub fn surround(&self, device: Device) -> Result<Device, Failure> {
         device.with_faults(&self.fault)?.within_limits(self.limit.as_deref())
@@ -72,4 +100,32 @@ pub struct ResultOptions {
     /// Prints the result as JSON on standard output; CMD's output goes to standard error
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(given: &[&str], index: usize, count: usize) -> Result<Vec<String>, Failure> {
+        let fault = given.iter().map(|&fault| fault.to_owned()).collect();
+        let options = DeviceOptions { capacity: None, state: None, device_speed: None, limit: None, fault, seed: 1 };
+        Ok(options.of_device(index, count)?.fault)
+    }
+
+    #[test]
+    fn a_fault_belongs_to_all_devices_or_to_one() {
+        let given = ["kind=hang,at=1s,for=1s", "device=1,kind=death,at=2s", "kind=death, device=0,at=3s"];
+        assert_eq!(faults(&given, 0, 2).unwrap(), ["kind=hang,at=1s,for=1s", "kind=death,at=3s"]);
+        assert_eq!(faults(&given, 1, 2).unwrap(), ["kind=hang,at=1s,for=1s", "kind=death,at=2s"]);
+    }
+
+    #[test]
+    fn a_fault_of_a_device_that_does_not_exist_is_refused() {
+        for given in
+            ["device=2,kind=death", "device=,kind=death", "device=vdb,kind=death", "device=0,device=1,kind=death"]
+        {
+            let refused = faults(&[given], 0, 2).unwrap_err().to_string();
+            assert!(refused.contains("a number from 0 to 1"), "{refused}");
+        }
+    }
 }

@@ -83,15 +83,16 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
     if arguments.device.len() > DEVICES_MAX {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
-    let load = |name| {
-        let device = device::load_anywhere(name, &arguments.elsewhere, arguments.on.capacity, arguments.on.seed)?;
-        arguments.on.surround(device)?.at_speed(arguments.on.device_speed, &arguments.elsewhere)
+    let names: Vec<Option<&str>> = match arguments.device.is_empty() {
+        true => vec![None],
+        false => arguments.device.iter().map(|name| Some(name.as_str())).collect(),
     };
-    let names = arguments.device.iter().map(|name| Some(name.as_str()));
-    let devices: Vec<Device> = match arguments.device.is_empty() {
-        true => vec![load(None)?],
-        false => names.map(load).collect::<Result<_, _>>()?,
+    let load = |(index, name): (usize, &Option<&str>)| {
+        let on = arguments.on.of_device(index, names.len())?;
+        let device = device::load_anywhere(*name, &arguments.elsewhere, on.capacity, on.seed)?;
+        on.surround(device)?.at_speed(on.device_speed, &arguments.elsewhere)
     };
+    let devices: Vec<Device> = names.iter().enumerate().map(load).collect::<Result<_, _>>()?;
     let devices = match (arguments.on.state.as_deref(), devices.len()) {
         (Some(_), 2..) => return Err(Failure::usage("--state works with one device only, but several were given")),
         (Some(_), _) if arguments.elsewhere.server.is_some() => {

@@ -1,0 +1,1 @@
+"""File systems on drives with bad sectors."""
