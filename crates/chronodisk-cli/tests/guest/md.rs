@@ -1,4 +1,5 @@
-//! Linux's arrays over devices of a guest, one of which fails: bad sectors are repaired, and a dead member is replaced.
+//! Linux's arrays over devices of a guest with one failing member: its bad sectors are repaired, and a dead one is
+//! replaced.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ fn chronodisk() -> Option<Chronodisk> {
     Chronodisk::new()
 }
 
-/// Runs the steps on four disks, the second of which has this fault. Returns the result, and what the steps printed.
+/// Runs the steps on four disks, the second of which has this fault. Returns the result and the standard error.
 fn run(chronodisk: &Chronodisk, level: &str, members: usize, fault: &str, steps: &str) -> (Value, String) {
     let folder = chronodisk.path(&format!("raid{level}"));
     let further = ["first-disk"; 3].map(|name| ["--device", name]).concat();
