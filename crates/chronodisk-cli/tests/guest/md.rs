@@ -36,7 +36,7 @@ fn chronodisk() -> Option<Chronodisk> {
     Chronodisk::new()
 }
 
-/// Runs the steps on four disks, the second of which has this fault. Returns the result and the standard error.
+/// Runs the steps on four disks; the second one has this fault. Returns the result and the standard error.
 fn run(chronodisk: &Chronodisk, level: &str, members: usize, fault: &str, steps: &str) -> (Value, String) {
     let folder = chronodisk.path(&format!("raid{level}"));
     let further = ["first-disk"; 3].map(|name| ["--device", name]).concat();
