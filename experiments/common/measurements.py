@@ -464,6 +464,17 @@ def power_cuts(result: Result) -> Iterator[Figure]:
     )
 
 
+def power_cuts_peer(result: Result) -> Iterator[Figure]:
+    """States checked a minute, beside a replay of dm-log-writes."""
+    for row in result["rows"]:
+        checked = [run["checked"] for run in row["runs"]]
+        failed = sum(run["failed"] for run in row["runs"])
+        yield Figure(
+            f"{row['way']}: states checked a minute (states of a repetition, and failing ones)",
+            f"{row['states_a_minute']:,.0f} ({min(checked)} to {max(checked)}; {failed})",
+        )
+
+
 def bad_sectors(result: Result) -> Iterator[Figure]:
     """Files of a file system on a disk with bad sectors."""
     for row in result["rows"]:
@@ -647,6 +658,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
     ("fast-devices", "Fast devices in a guest", fast_devices),
     ("power-cuts", "Programs against power cuts", power_cuts),
+    ("power-cuts-peer", "Power cuts beside dm-log-writes", power_cuts_peer),
     ("bad-sectors", "File systems on bad sectors", bad_sectors),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("disk-distance", "Drives against their traces", drives),
