@@ -26,7 +26,7 @@ NEEDED = ["dm-mod", "dm-bufio", "dm-snapshot", "dm-log-writes"]
 SCRIPT = """
 export PATH=$PATH:/sbin:/usr/sbin DM_DISABLE_UDEV=1
 dmsetup create log --table "0 $(blockdev --getsz /dev/vda) log-writes /dev/vda /dev/vdb" || exit
-mkfs.ext4 -q /dev/mapper/log && mount /dev/mapper/log /mnt || exit
+mkfs.ext4 -q /dev/mapper/log && dmsetup message log 0 mark made && mount /dev/mapper/log /mnt || exit
 CHRONODISK_ACK=/dev/null sh -c "$1" || exit
 cd /; umount /mnt && dmsetup remove --retry log || exit
 exec /usr/bin/python3 $2 /dev/vdb /dev/vdc /dev/vdd $3

@@ -1,8 +1,8 @@
-"""Replays a log of dm-log-writes and checks the state at flushes and FUA writes; runs in a guest, as root.
+"""Replays a log of dm-log-writes, and checks the state at each flush and FUA write after the log's first mark.
 
-`replay.py LOG REPLAY COW STATES` prints the number of entries, of states, of failing ones, and the seconds of the
-guest's host, as JSON. `REPLAY` gets the entries. A snapshot with its changes on `COW` is mounted and checked, as by
-`chronodisk crash`: mount, unmount, `e2fsck -f -n`, mount, unmount. The format is that of dm-log-writes.c in Linux.
+Runs in a guest, as root. `replay.py LOG REPLAY COW STATES` prints the number of entries, of states and of failing ones
+as JSON. `REPLAY` gets the entries. A snapshot with its changes on `COW` is mounted and checked, as by `chronodisk
+crash`: mount, unmount, `e2fsck -f -n`, mount, unmount. The format is that of dm-log-writes.c in Linux.
 """
 
 import json
@@ -10,7 +10,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ def passes(device: str) -> bool:
     return all(subprocess.run(step, capture_output=True, check=False).returncode == 0 for step in steps)
 
 
-def snapshots(replay: str, cow: str) -> Iterator[str]:
+def snapshots(replay: str, cow: str) -> Generator[str]:
     """Give a new snapshot of the replayed device, time and again."""
     sectors = subprocess.run(["blockdev", "--getsz", replay], capture_output=True, text=True, check=True).stdout.strip()
     table = f"0 {sectors} snapshot {replay} {cow} N 8"
@@ -87,7 +87,9 @@ def main() -> None:
     Path(MOUNTED).mkdir()
     log, replay = os.open(log_name, os.O_RDONLY), os.open(replay_name, os.O_RDWR)
     sector_bytes, found = entries(log)
-    ends = [index for index, entry in enumerate(found) if entry.flags & (FLUSH | FUA)]
+    # The mark is set when there is a file system.
+    made = next(index for index, entry in enumerate(found) if entry.flags & MARK)
+    ends = [index for index, entry in enumerate(found) if index > made and entry.flags & (FLUSH | FUA)]
     step = max(1, len(ends) // int(most))
     wanted = set(ends[::step][: int(most)])
     states = snapshots(replay_name, cow)
