@@ -198,12 +198,6 @@ impl Engine {
         }
     }
 
-    /// Number of devices.
-    #[must_use]
-    pub fn device_count(&self) -> usize {
-        self.devices.len()
-    }
-
     /// Passes a request to a device at `at`, or at the model's present instant if that is later, after all events due
     /// there. The effective instant is logged and returned.
     ///

@@ -395,7 +395,7 @@ fn a_request_is_the_devices_in_sectors() {
     let mut device = |flags, request: RequestBytes<'_>| {
         client.send(&RequestBytes { flags, ..request }.encode());
         let request = *client.outstanding.last().unwrap();
-        let device = request.device_request(RequestId(request.key.to_u64()), 3, 9);
+        let device = request.device_request(RequestId(1), 3, 9);
         client.complete_all();
         device.inspect(|device| assert_eq!((device.queue, device.issuer), (3, 9)))
     };

@@ -112,8 +112,6 @@ pub const IN_HEADER_BYTES: usize = 40;
 pub const OUT_HEADER_BYTES: usize = 16;
 /// Size of `fuse_write_in` in bytes.
 pub const WRITE_IN_BYTES: usize = 40;
-/// `FUSE_MIN_READ_BUFFER`: least room in bytes for a message.
-pub const MIN_READ_BUFFER: usize = 8192;
 /// Room for the largest message in bytes: the kernel's reserve of a page for the header, and the data of a write.
 pub const MESSAGE_BYTES_MAX: usize = 4096 + super::REQUEST_BYTES_MAX as usize;
 /// Size of the longest structure in a reply, `fuse_attr_out`.

@@ -15,18 +15,6 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    /// The key as a number, to be carried through something that knows numbers.
-    #[must_use]
-    pub const fn to_u64(self) -> u64 {
-        (self.generation as u64) << 32 | self.slot as u64
-    }
-
-    /// The key of a number that [`to_u64`](Self::to_u64) gave.
-    #[must_use]
-    pub const fn from_u64(number: u64) -> Self {
-        RequestKey { slot: number as u32, generation: (number >> 32) as u32 }
-    }
-
     /// Position among the session's slots, below
     /// [`IN_FLIGHT_COUNT_MAX`](super::IN_FLIGHT_COUNT_MAX); no two outstanding requests share it.
     #[must_use]
@@ -284,14 +272,6 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_survives_as_a_number() {
-        for (slot, generation) in [(0, 0), (1023, u32::MAX), (7, 9)] {
-            let key = RequestKey { slot, generation };
-            assert_eq!(RequestKey::from_u64(key.to_u64()), key);
-        }
-    }
 
     #[test]
     fn every_command_has_its_code() {

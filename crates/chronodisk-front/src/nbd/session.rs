@@ -325,22 +325,11 @@ impl NbdSession {
         self.slots.give_back(key, buffer, data_len);
     }
 
-    /// Buffer for the data of a read, for callers with a store of their own; `None` for other requests. The caller
-    /// fills it before it completes the read.
-    pub fn read_data_mut(&mut self, key: RequestKey) -> Option<&mut [u8]> {
-        let (request, _) = self.slots.get_mut(key)?;
-        if request.command != Command::Read {
-            return None;
-        }
-        self.slots.data_mut(key, request.len_bytes as usize)
-    }
-
     /// Performs a request on `store`, and keeps the data read. Call it once per request, when the event is returned.
     /// After a failure [`complete`](Self::complete) reports it to the client.
     ///
     /// [`WouldWait`](chronodisk_store::StoreError::WouldWait) is no failure of the store: the caller performs the
-    /// request itself, with [`payload`](Self::payload) and [`read_data_mut`](Self::read_data_mut), or reports that it
-    /// [failed](Self::failed).
+    /// request itself, or reports that it [failed](Self::failed).
     ///
     /// # Errors
     /// [`ExecuteError`]; the request stays outstanding.
