@@ -69,7 +69,7 @@ impl DeviceOptions {
             let number: Option<usize> = number.trim()[OF_DEVICE.len()..].parse().ok().filter(|number| *number < count);
             if of.len() > 1 || number.is_none() {
                 return Err(Failure::usage(format_args!(
-                    "--fault {given}: expected one `{OF_DEVICE}` with a number from 0 to {}",
+                    "--fault {given}: expected one '{OF_DEVICE}' with the number of a device, from 0 to {}",
                     count - 1
                 )));
             }
@@ -80,9 +80,9 @@ impl DeviceOptions {
         Ok(DeviceOptions { fault, ..self.clone() })
     }
 
-    /// Applies faults and limits to a device.
+    /// Applies faults and limits to a device, the only one or the one of [`of_device`](Self::of_device).
     pub fn surround(&self, device: Device) -> Result<Device, Failure> {
-        device.with_faults(&self.fault)?.within_limits(self.limit.as_deref())
+        device.with_faults(&self.of_device(0, 1)?.fault)?.within_limits(self.limit.as_deref())
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
             ["device=2,kind=death", "device=,kind=death", "device=vdb,kind=death", "device=0,device=1,kind=death"]
         {
             let refused = faults(&[given], 0, 2).unwrap_err().to_string();
-            assert!(refused.contains("a number from 0 to 1"), "{refused}");
+            assert!(refused.contains("from 0 to 1"), "{refused}");
         }
     }
 }
