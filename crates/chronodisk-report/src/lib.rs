@@ -19,6 +19,7 @@
 
 mod calls;
 mod compare;
+mod crash;
 mod curve_plot;
 mod differences;
 mod error;
@@ -49,6 +50,7 @@ mod verdict;
 
 pub use calls::{CALLS_SCHEMA, CallMemory, read_calls, read_calls_within, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
+pub use crash::{CRASH_SCHEMA, CrashFailure, CrashRequest, CrashResult, FewestLost};
 pub use curve_plot::{Curve, CurvePoint, curves_svg, plot_curves};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};

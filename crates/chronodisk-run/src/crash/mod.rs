@@ -15,10 +15,11 @@ mod record;
 mod result;
 mod setup;
 mod shrinking;
+mod verdicts;
 mod verify;
 
 pub use arguments::{CrashArguments, CutCount, StateChoice};
 pub use checker::crash_checker;
 pub use record::{CrashRecorded, record_for_crash};
-pub use result::{CrashFailure, CrashRequest, CrashResult, FewestLost};
+pub use result::CrashChecked;
 pub use verify::{CrashProgress, check_states};

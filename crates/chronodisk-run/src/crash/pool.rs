@@ -53,7 +53,20 @@ struct Shared<'a> {
     verdicts: Vec<Option<Verdict>>,
     children: Vec<Pid>,
     failure: Option<Failure>,
-    seen: &'a mut (dyn FnMut() + Send),
+    seen: &'a mut Seen<'a>,
+}
+
+/// Gets the index of each checked state and its verdict. A failure ends the checks.
+pub(super) type Seen<'a> = dyn FnMut(usize, &Verdict) -> Result<(), Failure> + Send + 'a;
+
+impl Shared<'_> {
+    fn judge(&mut self, state: usize, verdict: Verdict, stop: &AtomicBool) {
+        if let Err(failure) = (self.seen)(state, &verdict) {
+            self.failure.get_or_insert(failure);
+            stop.store(true, Ordering::Relaxed);
+        }
+        self.verdicts[state] = Some(verdict);
+    }
 }
 
 impl<'a> Pool<'a> {
@@ -87,7 +100,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Checks all states, and calls `seen` after each. A signal leaves the rest without a verdict.
-    pub fn check(&self, states: &[State], seen: &mut (dyn FnMut() + Send)) -> Result<Vec<Option<Verdict>>, Failure> {
+    pub fn check(&self, states: &[State], seen: &mut Seen<'_>) -> Result<Vec<Option<Verdict>>, Failure> {
         // Small batches at the end keep all guests busy.
         let batch = states.len().div_ceil(self.jobs).clamp(1, DEVICES_MAX);
         let queue = (0..states.len()).collect::<Vec<_>>().chunks(batch).map(<[usize]>::to_vec).collect();
@@ -139,9 +152,7 @@ impl<'a> Pool<'a> {
         let job = self.job(batch, states)?;
         let ended = self.run(&job, shared, &mut |report: StateReport| {
             let Some(state) = batch.get(report.device) else { return };
-            let mut shared = lock(shared);
-            shared.verdicts[*state] = Some(Verdict { failed: report.failed, output: report.output });
-            (shared.seen)();
+            lock(shared).judge(*state, Verdict { failed: report.failed, output: report.output }, stop);
         });
         job.differences
             .iter()
@@ -160,8 +171,7 @@ impl<'a> Pool<'a> {
             (ended, Some((first, rest))) => {
                 if let (1, Some(Answer::Died(console))) = (batch.len(), ended) {
                     let output = end_of(&console);
-                    shared.verdicts[*first] = Some(Verdict { failed: Some(StateStep::Panic), output });
-                    (shared.seen)();
+                    shared.judge(*first, Verdict { failed: Some(StateStep::Panic), output }, stop);
                 } else {
                     shared.queue.push_back(vec![*first]);
                 }
