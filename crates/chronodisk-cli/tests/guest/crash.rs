@@ -290,3 +290,57 @@ fn a_run_without_a_recording_is_not_resumed() {
     assert!(said.contains("crash-setup.json: can't read") && said.contains("`chronodisk crash`"), "{said}");
     assert!(files(&run) == before);
 }
+
+#[test]
+fn reports_and_lists_of_runs_have_the_checks() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let path = run.to_str().unwrap();
+    let flags = ["--cuts", "4", "--check", EACH_ACKNOWLEDGED_FILE_IS_THERE, "-o", path];
+    let whole = result(&crash(&chronodisk, &flags, &["sh", "-c", FILES]), 1);
+    let said = |words: &[&str]| {
+        let output = chronodisk.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let page = chronodisk.path("report.html");
+    let report = || {
+        said(&["report", path, "-o", page.to_str().unwrap()]);
+        fs::read_to_string(&page).unwrap()
+    };
+    let runs = || said(&["runs", chronodisk.results.path().to_str().unwrap()]);
+    let html = report();
+    let failure = &whole["failures"][0];
+    for part in ["<h2>Power cuts</h2>", "id=\"cuts-0\"", "failed: check", failure["repeat"].as_str().unwrap()] {
+        assert!(html.contains(part), "{part}");
+    }
+    let marks = html.split_once("\"power_cuts\":").unwrap().1;
+    let marks = serde_json::Deserializer::from_str(marks).into_iter::<Value>().next().unwrap().unwrap();
+    let count = |place: usize| -> u64 {
+        marks["marks"].as_array().unwrap().iter().map(|mark| mark[place].as_u64().unwrap()).sum()
+    };
+    assert_eq!(count(3), whole["states_failed"].as_u64().unwrap(), "{marks}");
+    assert_eq!(count(2) + count(3), whole["states_checked"].as_u64().unwrap(), "{marks}");
+    let shown = said(&["show", path]);
+    let first = format!("state {}: the step check failed", failure["state"]);
+    assert!(shown.contains(&first) && shown.contains("service time"), "{shown}");
+    let json: Value = serde_json::from_str(&said(&["show", path, "--json"])).unwrap();
+    assert!(json["crash"] == whole && json["reps"].is_array(), "{json}");
+    let failed = format!("power cuts: {} of {} states failed)", whole["states_failed"], whole["states_checked"]);
+    assert!(runs().contains(&failed), "{}", runs());
+
+    // As a killed process leaves the run, and then with contradicting files.
+    let result = fs::read(run.join("crash.json")).unwrap();
+    fs::remove_file(run.join("crash.json")).unwrap();
+    let resume = format!("chronodisk crash --resume {path}");
+    assert!(report().contains(&resume) && said(&["show", path]).contains(&resume));
+    assert!(runs().contains("not complete)"), "{}", runs());
+    let json: Value = serde_json::from_str(&said(&["show", path, "--json"])).unwrap();
+    assert_eq!(json["crash"], Value::Null);
+    fs::write(run.join("crash.json"), result).unwrap();
+    let verdicts = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    fs::write(run.join(VERDICTS), verdicts.split_inclusive('\n').take(2).collect::<String>()).unwrap();
+    let refused = chronodisk.command(&["show", path]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("but the kept verdicts are 1"), "{}", text(&refused.stderr));
+}

@@ -8,6 +8,7 @@ mod arguments;
 mod checker;
 mod files;
 mod images;
+mod kept;
 mod load;
 mod make;
 mod pool;
@@ -20,6 +21,7 @@ mod verify;
 
 pub use arguments::{CrashArguments, CutCount, StateChoice};
 pub use checker::crash_checker;
+pub use kept::read_crash;
 pub use record::{CrashRecorded, record_for_crash};
 pub use result::CrashChecked;
 pub use verify::{CrashProgress, check_states};

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use chronodisk_crash::State;
+use chronodisk_crash::{Draw, State};
 use chronodisk_guest::StateStep;
 use chronodisk_sim::Nanos;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,8 @@ use crate::folder::RunDirectory;
 const SCHEMA: &str = "chronodisk-crash-verdicts/1";
 /// Longest line that is read. The check is one argument of a command line, and an output has a few KiB.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Most states of a file. A reader of all verdicts takes a bit for each.
+const STATES_MAX: usize = 1 << 26;
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +54,8 @@ pub(super) struct KeptVerdict {
 pub(super) struct VerdictReader {
     lines: Lines,
     head: Head,
+    /// A bit for each state with a verdict.
+    seen: Vec<u64>,
 }
 
 impl VerdictReader {
@@ -65,10 +69,14 @@ impl VerdictReader {
         };
         let mut lines = Lines { path, file, number: 0, end_bytes: 0 };
         let Some(head) = lines.next::<Head>()? else { return Ok(None) };
-        match head.schema == SCHEMA {
-            true => Ok(Some(VerdictReader { lines, head })),
-            false => Err(lines.wrong(format!("schema is '{}'; expected '{SCHEMA}'", head.schema))),
+        if head.schema != SCHEMA {
+            return Err(lines.wrong(format!("schema is '{}'; expected '{SCHEMA}'", head.schema)));
         }
+        if head.states > STATES_MAX {
+            return Err(lines.wrong(format!("states is {}; expected at most {STATES_MAX}", head.states)));
+        }
+        let seen = vec![0; head.states.div_ceil(64)];
+        Ok(Some(VerdictReader { lines, head, seen }))
     }
 
     /// The check that gave the verdicts.
@@ -79,13 +87,19 @@ impl VerdictReader {
     /// The next verdict.
     pub fn next(&mut self) -> Result<Option<KeptVerdict>, Failure> {
         let Some(verdict) = self.lines.next::<KeptVerdict>()? else { return Ok(None) };
-        match verdict.state {
-            0 => Err(self.lines.wrong("state is 0; states are counted from 1")),
-            state if state > self.head.states => {
-                Err(self.lines.wrong(format!("state is {state}; the first line names {} states", self.head.states)))
-            }
-            _ => Ok(Some(verdict)),
+        let (state, states) = (verdict.state, self.head.states);
+        if state == 0 || state > states {
+            return Err(self.lines.wrong(format!("state is {state}; expected 1 to {states}")));
         }
+        if Draw::named(&verdict.draw).is_none() {
+            return Err(self.lines.wrong(format!("draw is '{}', which is no draw", verdict.draw)));
+        }
+        let (word, bit) = ((state - 1) / 64, 1 << ((state - 1) % 64));
+        if self.seen[word] & bit != 0 {
+            return Err(self.lines.wrong(format!("state {state} has a verdict already")));
+        }
+        self.seen[word] |= bit;
+        Ok(Some(verdict))
     }
 
     /// The verdicts on these states, and the length of the complete lines in bytes.
@@ -100,10 +114,7 @@ impl VerdictReader {
             if kept.cut_ns != state.cut.at || kept.draw != state.draw.name() {
                 return Err(self.lines.wrong(format!("state {} of the recording is another one", kept.state)));
             }
-            let verdict = Verdict { failed: kept.failed, output: kept.output };
-            if verdicts[kept.state - 1].replace(verdict).is_some() {
-                return Err(self.lines.wrong(format!("state {} has a verdict already", kept.state)));
-            }
+            verdicts[kept.state - 1] = Some(Verdict { failed: kept.failed, output: kept.output });
         }
         Ok((verdicts, self.lines.end_bytes))
     }
@@ -302,6 +313,8 @@ mod tests {
             (whole.replace("\"state\":3", "\"state\":4"), "line 2: state is 4"),
             (whole.replace("\"state\":3", "\"state\":-3"), "line 2: invalid value"),
             (whole.replace("\"cut_ns\":9", "\"cut_ns\":8"), "line 2: state 3 of the recording is another one"),
+            (whole.replace("none-lost", "<b>"), "line 3: draw is '<b>'"),
+            (whole.replace("\"states\":3", "\"states\":99999999999"), "line 1: states is"),
             (whole.replace("none-lost", "torn"), "line 3: state 1 of the recording is another one"),
             (whole.replace("\"check\",\"output\"", "\"czech\",\"output\""), "line 2: unknown variant"),
             (format!("{whole}{}\n", lines[2]), "line 4: state 1 has a verdict already"),
