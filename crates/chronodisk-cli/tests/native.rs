@@ -255,3 +255,20 @@ fn a_served_device_is_a_block_device_for_the_program_of_run() {
     assert_eq!(result["options"]["attach"], "fuse");
     native.verify();
 }
+
+#[test]
+fn failed_requests_are_reported_by_status() {
+    let Some(native) = Native::new() else { return };
+    let script = "dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=1 skip=256 iflag=direct && exit 9; exit 0";
+    let flags = ["mount", "-d", "null", "--capacity", "16MiB", "--fs", "none", "--fault"];
+    let words = [&flags[..], &["kind=latent,offset=1MiB,length=8KiB", "--json", "--", "sh", "-c", script]].concat();
+    let output = native.run(&words);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failed = &result["reps"][0]["summary"]["failed"];
+    assert!(failed.as_u64().unwrap() >= 1, "{result}");
+    assert!(said.contains(&format!("{failed} of the device's requests failed: {failed} media-error\n")), "{said}");
+    let flawless = native.run(&[&flags[..7], &["--", "true"]].concat());
+    assert!(!text(&flawless.stderr).contains("requests failed"), "{}", text(&flawless.stderr));
+}

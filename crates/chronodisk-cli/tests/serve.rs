@@ -331,3 +331,25 @@ fn wrong_usage_says_what_was_expected() {
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert!(!place.path("result").exists(), "nothing is left of a server that never was");
 }
+
+#[test]
+fn failed_requests_are_reported_by_status_at_the_end() {
+    const EIO: u32 = 5;
+    let note = |flags: &[&str], error: u32| {
+        let place = TestFolder::new();
+        let server = place.serve(&[&["--device", "null"], flags].concat());
+        let mut client = place.connect();
+        assert_eq!(client.ask(READ, 1 << 20, 4096, &[]).0, error);
+        assert_eq!(client.ask(READ, (1 << 20) + 4096, 4096, &[]).0, error);
+        client.read(0, 4096);
+        server.signal(libc::SIGTERM);
+        let output = server.end();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr).lines().find(|line| line.contains("requests failed")).map(str::to_owned)
+    };
+    let fault = ["--fault", "kind=latent,offset=1MiB,length=8KiB"];
+    let expected = Some("2 of the device's requests failed: 2 media-error".to_owned());
+    assert_eq!(note(&fault, EIO), expected);
+    assert_eq!(note(&[&fault[..], &["--quiet"]].concat(), EIO), expected);
+    assert_eq!(note(&[], 0), None);
+}

@@ -74,6 +74,12 @@ impl Draw {
     /// The rules of [`any`], in order.
     pub const ANY: [Draw; 6] = [Draw::NoneLost, Draw::AllLost, Draw::OneLost, Draw::OneKept, Draw::Half, Draw::Torn];
 
+    /// The draw of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Draw> {
+        Draw::ANY.into_iter().chain([Draw::Model]).find(|draw| draw.name() == name)
+    }
+
     /// The name used in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -35,6 +35,8 @@ use crate::zonefs;
 
 /// The first device's name in the guest; it holds the file system.
 pub const DEVICE: &str = "/dev/vda";
+/// The variable of the command that names the first device.
+pub(crate) const DEVICE_VARIABLE: &str = "CHRONODISK_DEVICE";
 /// The serial line to the launcher.
 const SERIAL: &str = "/dev/ttyS0";
 /// Usual folders of programs, including those that only root calls.

@@ -24,6 +24,7 @@ pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, CounterReading, HostCpu, UserModeLinux, is_shell, may_wait, wait_for};
+use crate::init::{DEVICE, DEVICE_VARIABLE};
 use crate::modules::Modules;
 use crate::outcome::Doing;
 pub use crate::outcome::{RunError, RunOutcome};
@@ -211,6 +212,7 @@ impl Run<'_> {
         let bytes = |text: &OsString| ByteString::from(text.as_bytes());
         let path_bytes = |path: &PathBuf| ByteString::from(path.as_os_str().as_bytes());
         let pipe = || (acknowledge::VARIABLE.into(), acknowledge::PIPE.into());
+        let device = (DEVICE_VARIABLE.into(), DEVICE.into());
         let acknowledges = (options.acknowledges || options.states.is_some()).then(pipe);
         let mut spec = GuestSpec {
             command: match (&options.replay, &options.states) {
@@ -223,6 +225,7 @@ impl Run<'_> {
             acknowledges: options.acknowledges || options.states.is_some(),
             records: options.recording.is_some(),
             environment: std::env::vars_os()
+                .chain([device])
                 .chain(acknowledges)
                 .map(|(name, value)| ByteString::from([name.as_bytes(), b"=", value.as_bytes()].concat()))
                 .collect(),

@@ -61,6 +61,21 @@
     return option;
   }
 
+  // States by draw over time. A column can hold several cuts; failed states are drawn above passed ones.
+  function cuts(marks) {
+    const parts = [["passed", 2, "circle", 7, 0], ["failed", 3, "diamond", 12, 1]];
+    const series = parts.map(([name, place, symbol, symbolSize, tone]) => ({ type: "scatter", name, symbol, symbolSize, z: 2 + tone,
+      data: marks.marks.filter((mark) => mark[place] > 0), encode: { x: 0, y: 1 }, itemStyle: { color: colour(tone) }, emphasis: { disabled: true } }));
+    const option = Object.assign(base("States by draw and cut"), { series: dropped(series),
+      xAxis: axis({ type: "value", min: marks.interval_s[0], max: marks.interval_s[1], axisLabel: { color: text().dim, hideOverlap: true } }, "time of the cut (s)"),
+      yAxis: axis({ type: "category", inverse: true, data: marks.draws, nameGap: 0 }, ""),
+      dataZoom: [{ type: "inside", xAxisIndex: 0, filterMode: "none" }] });
+    option.grid = { left: 8, right: 24, top: 56, bottom: 44, containLabel: true };
+    option.tooltip.formatter = (point) => escaped(marks.draws[point.data[1]]) + ", cut at " + point.data[0].toFixed(6) + " s: " +
+      point.data[2] + " passed, " + point.data[3] + " failed";
+    return option;
+  }
+
   const runs = data.runs;
   const operations = [...new Set(runs.flatMap((run) => Object.keys(run.charts.service_us)))];
   for (const operation of operations) {
@@ -88,6 +103,7 @@
     draw("rate-" + index, () => overTime("Transfer rate", "MB/s", run,
       [{ name: "read", data: series.read_mb_s }, { name: "written", data: series.write_mb_s }]), group);
     draw("heat-" + index, () => heat(run), group);
+    if (run.power_cuts) draw("cuts-" + index, () => cuts(run.power_cuts));
     echarts.connect(group);
   });
   chronodisk.start();

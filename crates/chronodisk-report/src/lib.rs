@@ -19,6 +19,8 @@
 
 mod calls;
 mod compare;
+mod crash;
+mod crash_states;
 mod curve_plot;
 mod differences;
 mod error;
@@ -49,13 +51,15 @@ mod verdict;
 
 pub use calls::{CALLS_SCHEMA, CallMemory, read_calls, read_calls_within, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
+pub use crash::{CRASH_SCHEMA, CrashFailure, CrashRequest, CrashResult, FewestLost};
+pub use crash_states::CrashStates;
 pub use curve_plot::{Curve, CurvePoint, curves_svg, plot_curves};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
 pub use files::AtomicFile;
 pub use files::write_text;
 pub use html::{
-    AddressRange, ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, SweepCell,
+    AddressRange, ChartsBuilder, CrashReport, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, SweepCell,
     SweepCombination, SweepCurves, SweepEffect, SweepReport, charted_window, render_report, render_sweep_report,
 };
 pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};

@@ -85,7 +85,7 @@ fn page() -> String {
         result.reps[0].summary = chronodisk_report::Summary::of(&records, window.clone());
         let mut charts = ChartsBuilder::new(Resolution::for_runs(3));
         charts.add(&records, &window);
-        ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish() }
+        ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish(), crash: None }
     });
     render_report("A million requests", &runs, "a test")
 }
@@ -131,7 +131,7 @@ fn a_million_requests_are_one_small_page_that_any_screen_shows() {
 /// A report of a run without requests: the library, the styles and the scripts.
 fn page_of_nothing() -> String {
     let source = ReportSource::Run(Box::new(run("empty", "null", &[1], &[])));
-    render_report("Nothing", &[ReportRun { source, charts: Default::default() }], "a test")
+    render_report("Nothing", &[ReportRun { source, charts: Default::default(), crash: None }], "a test")
 }
 
 #[test]

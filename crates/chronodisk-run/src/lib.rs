@@ -33,8 +33,8 @@ mod zones;
 
 pub use arguments::{DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost};
 pub use crash::{
-    CrashArguments, CrashFailure, CrashProgress, CrashRecorded, CrashRequest, CrashResult, CutCount, FewestLost,
-    StateChoice, check_states, crash_checker, record_for_crash,
+    CrashArguments, CrashChecked, CrashProgress, CrashRecorded, CutCount, StateChoice, check_states, crash_checker,
+    read_crash, record_for_crash,
 };
 pub use executed::Executed;
 pub use failure::{Failure, Place, status, status_of_defect};

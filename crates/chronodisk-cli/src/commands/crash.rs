@@ -1,7 +1,8 @@
 //! `chronodisk crash`: power cuts of a device that a program uses.
 
+use chronodisk_report::CrashResult;
 use chronodisk_run::{
-    CrashArguments, CrashProgress, CrashResult, RecordedOptions, RunDirectory, RunFolder, RunProgress, check_states,
+    CrashArguments, CrashProgress, RecordedOptions, RunDirectory, RunFolder, RunProgress, check_states,
     record_for_crash,
 };
 use clap::Args;
@@ -33,7 +34,7 @@ pub struct Arguments {
 /// Records a run unless one is given, and checks its states.
 pub fn execute(arguments: &Arguments, options: RecordedOptions) -> Outcome {
     let arguments = &arguments.crash;
-    if let Some(run) = &arguments.from {
+    if let Some(run) = arguments.from.as_ref().or(arguments.resume.as_ref()) {
         return check(arguments, &RunFolder::find(run)?);
     }
     let mut line: Option<GuestStatus> = None;
@@ -55,7 +56,7 @@ fn check(arguments: &CrashArguments, directory: &RunDirectory) -> Outcome {
     let executable = version::caller().executable;
     let mut progress: Option<Progress> = None;
     let quiet = arguments.quiet;
-    let result = check_states(arguments, directory, executable, &mut |event| match event {
+    let checked = check_states(arguments, directory, executable, &mut |event| match event {
         CrashProgress::Made(count) if !quiet => progress = Some(Progress::new(count as u64, "states")),
         CrashProgress::Checked => progress.iter().for_each(|progress| progress.advance(1)),
         CrashProgress::Shrinks => {
@@ -69,14 +70,18 @@ fn check(arguments: &CrashArguments, directory: &RunDirectory) -> Outcome {
     if let Some(progress) = progress {
         progress.finish();
     }
-    let result = result?;
-    show(arguments, &result, directory)?;
-    Ok(result.status())
+    let checked = checked?;
+    show(arguments, &checked.result, directory)?;
+    Ok(checked.status())
 }
 
 fn show(arguments: &CrashArguments, result: &CrashResult, directory: &RunDirectory) -> Result<(), Failure> {
-    if let Some(signal) = result.ended_by_signal {
+    if let Some(signal) = &result.ended_by_signal {
         output::note(format_args!("{signal} ended the checks after {} states", result.states_checked));
+        if arguments.only.is_empty() {
+            let run = directory.path().display();
+            output::note(format_args!("`chronodisk crash --resume {run}` continues them"));
+        }
     }
     if arguments.result.json {
         return output::data(&result.to_json());

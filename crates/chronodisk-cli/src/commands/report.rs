@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use chronodisk_report::{
     AddressRange, ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
 };
-use chronodisk_run::RunDirectory;
+use chronodisk_run::{RunDirectory, read_crash};
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{Provenance, RESULTS_FILE, Results};
 use clap::Args;
@@ -18,7 +18,7 @@ use crate::{output, version};
 /// Writes an HTML page with tables and charts of runs, or of a sweep
 ///
 /// The page needs no network: the library that draws is in it. The first run is the baseline of differences. The
-/// directory of a sweep is reported by itself.
+/// directory of a sweep is reported by itself. A run of `crash` has a section on its states after power cuts.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk report before after -o report.html")]
 pub struct Arguments {
@@ -109,7 +109,7 @@ fn read(directory: &RunDirectory, resolution: Resolution) -> Result<ReportRun, F
         add(&mut charts, directory, RunDirectory::SIMULATION_LOG, window)?;
         let name = directory.id();
         let source = ReportSource::Simulation { name, simulation: Box::new(simulation), device: Box::new(device) };
-        return Ok(ReportRun { source, charts: charts.finish() });
+        return Ok(ReportRun { source, charts: charts.finish(), crash: None });
     }
     let result = directory.read_run()?;
     for rep in &result.reps {
@@ -117,5 +117,6 @@ fn read(directory: &RunDirectory, resolution: Resolution) -> Result<ReportRun, F
         let end = window.end.min(rep.end_ns.max(window.start));
         add(&mut charts, directory, &rep.log_file, window.start..end)?;
     }
-    Ok(ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish() })
+    let crash = read_crash(directory)?.map(Box::new);
+    Ok(ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish(), crash })
 }

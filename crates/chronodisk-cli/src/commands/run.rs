@@ -15,9 +15,9 @@ use crate::{output, version};
 /// Runs a program in a Linux guest on an emulated device
 ///
 /// Boots a Linux kernel as an ordinary process, makes and mounts a file system on the emulated device (/dev/vda), and
-/// runs CMD with your directory, environment, terminal and user. The guest sees this host's files; by default its
-/// changes to them are discarded. The guest's clock stops while the emulator computes and skips idle time, so the
-/// device's timing does not depend on this host's speed.
+/// runs CMD with your directory, environment, terminal and user. CMD finds the device in $CHRONODISK_DEVICE. The guest
+/// sees this host's files; by default its changes to them are discarded. The guest's clock stops while the emulator
+/// computes and skips idle time, so the device's timing does not depend on this host's speed.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it.\n\
     125 if the emulation failed after CMD had started, or the device's bytes could not be kept.\n\

@@ -98,6 +98,7 @@ fn render(report: &Report) -> String {
         let labels = &head.labels;
         let tags = if labels.tags.is_empty() { "-".to_owned() } else { labels.tags.join(",") };
         let failed = head.reps.iter().any(|rep| rep.exit_status != 0);
+        let checks = kept.crash.as_ref().map_or(String::new(), |checks| format!(" ({})", checks.words()));
         table.row([
             kept.id.clone(),
             labels.name.clone().unwrap_or("-".into()),
@@ -107,7 +108,7 @@ fn render(report: &Report) -> String {
             kept.run_time_mean_s().map_or("-".into(), |seconds| format!("{seconds:.3}")),
             size,
             tags,
-            output::shortened(&head.command.join(" "), COMMAND_MAX) + if failed { " (failed)" } else { "" },
+            output::shortened(&head.command.join(" "), COMMAND_MAX) + if failed { " (failed)" } else { "" } + &checks,
         ]);
     }
     table.render()

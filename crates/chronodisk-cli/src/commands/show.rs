@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use chronodisk_report::{RunResult, render_run_summary, render_simulation};
+use chronodisk_report::{CrashResult, RunResult, render_run_summary, render_simulation};
 use chronodisk_run::memory::MemoryOptions;
-use chronodisk_run::{RunDirectory, RunFolder, quantity};
+use chronodisk_run::{RunDirectory, RunFolder, quantity, read_crash};
 use clap::Args;
+use serde::Serialize;
 
 use crate::commands::compare;
 use crate::failure::{Failure, Outcome, status};
@@ -40,13 +41,30 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let plot = arguments.plot.map(|file| file.unwrap_or_else(|| directory.plot()));
     plot.as_deref().map_or(Ok(()), output::expect_place)?;
     let result = directory.read_run()?;
-    let text = if arguments.json { result.to_json() } else { head(&result) + &render_run_summary(&result) };
-    output::data(&text)?;
+    let crash = read_crash(&directory)?;
+    if arguments.json {
+        match crash {
+            Some(crash) => output::json(&WithCrash { run: &result, crash: crash.result.as_ref() })?,
+            None => output::data(&result.to_json())?,
+        }
+    } else {
+        let checks = crash.map_or(String::new(), |crash| format!("\n{}", crash.render()));
+        output::data(&(head(&result) + &render_run_summary(&result) + &checks))?;
+    }
     if let Some(file) = plot {
         let limit = arguments.memory.limit();
         compare::plot(&file, std::slice::from_ref(&directory), std::slice::from_ref(&result), limit)?;
     }
     Ok(status::FINE)
+}
+
+/// A run with power cuts as JSON: the run, and the contents of `crash.json` as a further field.
+#[derive(Serialize)]
+struct WithCrash<'a> {
+    #[serde(flatten)]
+    run: &'a RunResult,
+    /// Null if the checks have not ended.
+    crash: Option<&'a CrashResult>,
 }
 
 fn show_simulation(arguments: &Arguments, directory: &RunDirectory) -> Outcome {

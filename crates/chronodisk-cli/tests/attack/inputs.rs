@@ -124,7 +124,13 @@ const READERS: [(&str, Reader); 24] = [
     ("squash_names", Reader::FileSystem { make: &["mkfs.ext4", "-q", "-O", "^has_journal"] }),
     ("squash_volumes", Reader::FileSystem { make: &["mkfs.ext4", "-q", "-b", "1024"] }),
     ("squash_xfs", Reader::FileSystem { make: &["mkfs.xfs", "-q"] }),
-    ("store_recording", Reader::Files { make: recording, calls: &[&["crash", "--from", "r", "--only", "1"]] }),
+    (
+        "store_recording",
+        Reader::Files {
+            make: recording,
+            calls: &[&["crash", "--from", "r", "--only", "1"], &["crash", "--resume", "r"]],
+        },
+    ),
     ("strace_output", Reader::Files { make: strace, calls: &[&["trace", "import", "--strace", "input", "-o", "out"]] }),
     ("system_calls", Reader::Files { make: calls, calls: &[&["trace", "groups", "calls"]] }),
     ("vhost_user_messages", Reader::Messages { server: &["--vhost-user", "other.sock"] }),
@@ -419,11 +425,13 @@ fn run(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
     files
 }
 
-/// The files of a run with power cuts.
+/// The files of a run with power cuts whose process was killed before it wrote the result.
 fn recording(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {
     let call = ["crash", "-d", "null", "--capacity", "16MiB", "--cuts", "1", "--quiet", "-o", "r"];
     let call = [&call[..], &["--check", "true", "--", "sh", "-c", "echo x >/mnt/file; sync"]].concat();
-    made_by(place, &call, &["r/store.recording", "r/crash-setup.json"])
+    let made = made_by(place, &call, &["r/store.recording", "r/crash-setup.json", "r/crash-verdicts.jsonl"]);
+    let _ = fs::remove_file(place.path("r/crash.json"));
+    made
 }
 
 fn image(place: &TestFolder, _random: &mut Random) -> Vec<PathBuf> {

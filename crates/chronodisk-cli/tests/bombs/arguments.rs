@@ -17,6 +17,7 @@ pub const READ: &[(&str, &str)] = &[
     ("run --store", "run --device null --capacity 64MiB --store FILE -- true"),
     ("crash --device", "crash --device FILE --check true -- true"),
     ("crash --from", "crash --from DIRECTORY/crash-setup.json"),
+    ("crash --resume", "crash --resume DIRECTORY/crash-verdicts.jsonl"),
     ("crash --server-token", "crash --server localhost:1 --server-token FILE --check true -- true"),
     (
         "crash --server-tls-certificates",

@@ -1,8 +1,12 @@
 //! Power cuts find programs that do not make their data durable, and find nothing in programs that do.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use super::support::{Chronodisk, text};
@@ -168,4 +172,175 @@ fn wrong_use_is_refused_and_leaves_nothing() {
         assert!(said.contains(message), "{flags:?}: {said}");
         assert!(!run.exists(), "{flags:?}");
     }
+}
+
+/// Writes files with acknowledgements; the check finds the one that was not synchronised.
+const FILES: &str = "cd /mnt
+    for i in 1 2 3 4 5 6; do
+        echo $i >f$i; [ $i = 4 ] || sync f$i .
+        n=0; while [ $n -lt 3 ]; do echo $i; n=$((n+1)); sleep 0.01; done >$CHRONODISK_ACK
+    done";
+
+const EACH_ACKNOWLEDGED_FILE_IS_THERE: &str =
+    "for i in $(cat $CHRONODISK_ACK); do grep -qx $i f$i || { echo f$i is lost; exit 1; }; done";
+
+/// Checks of a kept run in one guest at a time, in a process of their own.
+struct Checks(Child);
+
+impl Checks {
+    /// Begins the checks, and waits for two verdicts of a new file, or for a further one.
+    fn begin(chronodisk: &Chronodisk, run: &Path, words: &[&str]) -> Self {
+        let lines = || fs::read(run.join(VERDICTS)).unwrap().iter().filter(|byte| **byte == b'\n').count();
+        let older = lines();
+        let words = [&["crash"], words, &[run.to_str().unwrap(), "--jobs", "1", "--json"]].concat();
+        let mut command = chronodisk.command(&words);
+        let mut checks = Checks(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let begins = Instant::now();
+        loop {
+            assert!(begins.elapsed() < Duration::from_secs(120), "no verdicts");
+            let now = lines();
+            if now != older && now > 2 {
+                return checks;
+            }
+            assert!(checks.0.try_wait().unwrap().is_none(), "the checks ended");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends the checks by a signal.
+    fn end(mut self, signal: Signal) -> ExitStatus {
+        rustix::process::kill_process(Pid::from_child(&self.0), signal).unwrap();
+        self.0.wait().unwrap()
+    }
+}
+
+const VERDICTS: &str = "crash-verdicts.jsonl";
+
+/// The files of a run by name, with their contents.
+fn files(run: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+#[test]
+fn ended_checks_are_resumed_with_the_result_of_uninterrupted_ones() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let path = run.to_str().unwrap();
+    let flags = ["--cuts", "8", "--check", EACH_ACKNOWLEDGED_FILE_IS_THERE, "-o", path];
+    let whole = result(&crash(&chronodisk, &flags, &["sh", "-c", FILES]), 1);
+    let states = whole["states_checked"].as_u64().unwrap();
+    assert!(states > 8 && whole["failures"][0]["fewest"].is_object(), "{whole}");
+    let resume = |words: &[&str]| chronodisk.command(&[&["crash", "--resume"], words].concat()).output().unwrap();
+    let refused = |words: &[&str], message: &str| {
+        let before = files(&run);
+        let output = resume(words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(message), "{said}");
+        assert!(files(&run) == before, "{words:?} changed the run");
+    };
+    refused(&[path], "the checks of this run are complete");
+
+    // A killed process has no result, but verdicts.
+    Checks::begin(&chronodisk, &run, &["--from"]).end(Signal::KILL);
+    assert!(!run.join("crash.json").exists());
+    for contradiction in [["--seed", "5"], ["--cuts", "3"], ["--fs", "xfs"], ["--only", "1"], ["--from", "last"]] {
+        refused(&[&[path], &contradiction[..]].concat(), "cannot be used with");
+    }
+    refused(&[path, "--check", "true"], "--check differs");
+    damaged_verdicts_are_refused(&run, &|message| refused(&[path], message));
+    let kept = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    // The verdict that was being written, and a second end, by a signal that the command catches.
+    fs::write(run.join(VERDICTS), format!("{kept}{{\"state\":")).unwrap();
+    let status = Checks::begin(&chronodisk, &run, &["--resume"]).end(Signal::TERM);
+    assert!([Some(1), Some(143)].contains(&status.code()), "{status:?}");
+    let ended: Value = serde_json::from_slice(&fs::read(run.join("crash.json")).unwrap()).unwrap();
+    assert_eq!(ended["ended_by_signal"], "SIGTERM", "{ended}");
+    let count = fs::read_to_string(run.join(VERDICTS)).unwrap().lines().count();
+    assert!(count > kept.lines().count(), "{count}");
+    assert!(fs::read_to_string(run.join(VERDICTS)).unwrap().starts_with(&kept));
+
+    let again = result(&resume(&["last", "--check", EACH_ACKNOWLEDGED_FILE_IS_THERE, "--json"]), 1);
+    assert_eq!(again, whole);
+    let kept: Value = serde_json::from_slice(&fs::read(run.join("crash.json")).unwrap()).unwrap();
+    assert_eq!(kept, whole);
+    let verdicts = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    assert_eq!(verdicts.lines().count() as u64, states + 1);
+    refused(&[path], "the checks of this run are complete");
+}
+
+fn damaged_verdicts_are_refused(run: &Path, refused: &dyn Fn(&str)) {
+    let whole = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    fs::write(run.join(VERDICTS), whole.replacen("cut_ns", "kut_ns", 1)).unwrap();
+    refused("crash-verdicts.jsonl: line 2: unknown field");
+    fs::write(run.join(VERDICTS), whole).unwrap();
+}
+
+#[test]
+fn a_run_without_a_recording_is_not_resumed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let path = run.to_str().unwrap();
+    chronodisk.run_json("null", &["--fs", "none", "-o", path], &["true"]);
+    let before = files(&run);
+    let output = chronodisk.command(&["crash", "--resume", path]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("crash-setup.json: can't read") && said.contains("`chronodisk crash`"), "{said}");
+    assert!(files(&run) == before);
+}
+
+#[test]
+fn reports_and_lists_of_runs_have_the_checks() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let path = run.to_str().unwrap();
+    let flags = ["--cuts", "4", "--check", EACH_ACKNOWLEDGED_FILE_IS_THERE, "-o", path];
+    let whole = result(&crash(&chronodisk, &flags, &["sh", "-c", FILES]), 1);
+    let said = |words: &[&str]| {
+        let output = chronodisk.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let page = chronodisk.path("report.html");
+    let report = || {
+        said(&["report", path, "-o", page.to_str().unwrap()]);
+        fs::read_to_string(&page).unwrap()
+    };
+    let runs = || said(&["runs", chronodisk.results.path().to_str().unwrap()]);
+    let html = report();
+    let failure = &whole["failures"][0];
+    for part in ["<h2>Power cuts</h2>", "id=\"cuts-0\"", "failed: check", failure["repeat"].as_str().unwrap()] {
+        assert!(html.contains(part), "{part}");
+    }
+    let marks = html.split_once("\"power_cuts\":").unwrap().1;
+    let marks = serde_json::Deserializer::from_str(marks).into_iter::<Value>().next().unwrap().unwrap();
+    let count = |place: usize| -> u64 {
+        marks["marks"].as_array().unwrap().iter().map(|mark| mark[place].as_u64().unwrap()).sum()
+    };
+    assert_eq!(count(3), whole["states_failed"].as_u64().unwrap(), "{marks}");
+    assert_eq!(count(2) + count(3), whole["states_checked"].as_u64().unwrap(), "{marks}");
+    let shown = said(&["show", path]);
+    let first = format!("state {}: the step check failed", failure["state"]);
+    assert!(shown.contains(&first) && shown.contains("service time"), "{shown}");
+    let json: Value = serde_json::from_str(&said(&["show", path, "--json"])).unwrap();
+    assert!(json["crash"] == whole && json["reps"].is_array(), "{json}");
+    let failed = format!("power cuts: {} of {} states failed)", whole["states_failed"], whole["states_checked"]);
+    assert!(runs().contains(&failed), "{}", runs());
+
+    // As a killed process leaves the run, and then with contradicting files.
+    let result = fs::read(run.join("crash.json")).unwrap();
+    fs::remove_file(run.join("crash.json")).unwrap();
+    let resume = format!("chronodisk crash --resume {path}");
+    assert!(report().contains(&resume) && said(&["show", path]).contains(&resume));
+    assert!(runs().contains("not complete)"), "{}", runs());
+    let json: Value = serde_json::from_str(&said(&["show", path, "--json"])).unwrap();
+    assert_eq!(json["crash"], Value::Null);
+    fs::write(run.join("crash.json"), result).unwrap();
+    let verdicts = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    fs::write(run.join(VERDICTS), verdicts.split_inclusive('\n').take(2).collect::<String>()).unwrap();
+    let refused = chronodisk.command(&["show", path]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("but the kept verdicts are 1"), "{}", text(&refused.stderr));
 }

@@ -63,3 +63,20 @@ fn ext4_that_counts_quotas() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("found faults"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn the_command_finds_its_device_in_the_environment() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let script = "set -e; test -b $CHRONODISK_DEVICE; grep -q \"^$CHRONODISK_DEVICE /mnt ext4 \" /proc/mounts";
+    for root in ["host", "device"] {
+        let flags =
+            ["run", "-d", "null", "-d", "null", "--capacity", "1GiB", "--root", root, "--", "bash", "-c", script];
+        // A caller that has a device of its own, such as the program of `mount`.
+        let output = chronodisk.command(&flags).env("CHRONODISK_DEVICE", "/dev/loop9").output().unwrap();
+        assert!(output.status.success(), "{root}: {}", text(&output.stderr));
+    }
+    let (program, check) = ("echo x | dd of=$CHRONODISK_DEVICE conv=fsync", "head -c 1 $CHRONODISK_DEVICE >/dev/null");
+    let flags = ["crash", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--cuts", "1", "--check", check];
+    let output = chronodisk.command(&[&flags[..], &["--", "sh", "-c", program]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}

@@ -52,6 +52,21 @@ pub enum StateStep {
     Panic,
 }
 
+impl StateStep {
+    /// The name used in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            StateStep::Mount => "mount",
+            StateStep::Unmount => "unmount",
+            StateStep::FileSystem => "file-system",
+            StateStep::Remount => "remount",
+            StateStep::Check => "check",
+            StateStep::Panic => "panic",
+        }
+    }
+}
+
 /// The report on a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateReport {

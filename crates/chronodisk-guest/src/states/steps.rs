@@ -13,7 +13,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::{Caller, StateStep, StatesOptions};
 use crate::filesystem::FileSystem;
-use crate::init::{DEVICE, device_name};
+use crate::init::{DEVICE, DEVICE_VARIABLE, device_name};
 
 /// Bytes of a step's output that a report has.
 const OUTPUT_BYTES_MAX: usize = 2048;
@@ -118,7 +118,7 @@ impl State<'_> {
         let mut command = Command::new("sh");
         command.args(["-c", &self.options.check]);
         command.env("CHRONODISK_ACK", self.acknowledged());
-        command.env("CHRONODISK_DEVICE", self.device());
+        command.env(DEVICE_VARIABLE, self.device());
         let Caller { uid, gid, groups } = self.caller.clone();
         if self.options.file_system != FileSystem::None {
             command.current_dir(&self.options.mount_point);

@@ -5,6 +5,7 @@
 //! and profiles are plain HTML, and can be read without scripts.
 
 mod charts;
+mod crash;
 mod sweep;
 mod text;
 
@@ -14,9 +15,11 @@ use chronodisk_sim::Nanos;
 use serde::Serialize;
 
 pub use charts::{AddressRange, ChartsBuilder, Heat, Resolution, RunCharts, Series};
+pub use crash::CrashReport;
 pub use sweep::{SweepCell, SweepCombination, SweepCurves, SweepEffect, SweepReport, render_sweep_report};
 
 use crate::compare::{Comparison, compare};
+use crate::crash_states::CutMarks;
 use crate::schema::{DeviceUsed, PhaseName, RepResult, RunResult};
 use crate::statistics::Estimate;
 use crate::{Simulation, Summary};
@@ -35,6 +38,8 @@ pub struct ReportRun {
     pub source: ReportSource,
     /// Its charts.
     pub charts: RunCharts,
+    /// Checks of its states after power cuts.
+    pub crash: Option<Box<CrashReport>>,
 }
 
 /// A result of either kind.
@@ -102,6 +107,8 @@ struct DataRun<'a> {
     run_time_s: Option<Estimate>,
     difference_percent: Option<Estimate>,
     charts: &'a RunCharts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    power_cuts: Option<CutMarks>,
 }
 
 /// Runs whose charts over time are open from the beginning.
@@ -124,6 +131,7 @@ pub fn render_report(title: &str, runs: &[ReportRun], made_by: &str) -> String {
                 run_time_s: row(index).and_then(|row| row.run_time_s),
                 difference_percent: row(index).and_then(|row| row.difference_percent).filter(|_| index > 0),
                 charts: &run.charts,
+                power_cuts: run.crash.as_ref().map(|crash| crash.states.cut_marks()),
             })
             .collect(),
     };
@@ -132,6 +140,7 @@ pub fn render_report(title: &str, runs: &[ReportRun], made_by: &str) -> String {
     head(&mut body, title, made_by, runs, &labels);
     text::summary_table(&mut body, runs, &labels, comparison.as_ref());
     comparisons(&mut body, comparison.as_ref(), runs.len());
+    crash::power_cuts(&mut body, runs, &labels);
     distributions(&mut body, runs);
     over_time(&mut body, runs, &labels);
     text::details(&mut body, runs, &labels);

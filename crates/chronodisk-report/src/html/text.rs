@@ -173,7 +173,7 @@ fn statistics(body: &mut String, statistics: &std::collections::BTreeMap<String,
     body.push_str("</table></div></details>\n");
 }
 
-fn folded(body: &mut String, name: &str, text: &str) {
+pub fn folded(body: &mut String, name: &str, text: &str) {
     let (name, text) = (escaped(name), escaped(text));
     body.push_str(&format!("<details><summary>{name}</summary><pre>{text}</pre></details>\n"));
 }

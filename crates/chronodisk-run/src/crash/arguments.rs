@@ -19,7 +19,7 @@ use crate::quantity;
 pub struct CrashArguments {
     /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
     /// the model
-    #[arg(long, short, value_name = "PROFILE", required_unless_present_any = ["server", "from"])]
+    #[arg(long, short, value_name = "PROFILE", required_unless_present_any = ["server", "from", "resume"])]
     pub device: Option<String>,
 
     /// The place of the model.
@@ -48,12 +48,16 @@ pub struct CrashArguments {
 
     /// Runs this shell command on each state, in the mounted file system; a status other than zero is a failure.
     /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut
-    #[arg(long, value_name = "CHECK", required_unless_present = "from")]
+    #[arg(long, value_name = "CHECK", required_unless_present_any = ["from", "resume"])]
     pub check: Option<String>,
 
     /// Checks the states of a kept run again, without running CMD
     #[arg(long, value_name = "RUN", conflicts_with_all = OF_RECORDING)]
     pub from: Option<String>,
+
+    /// Continues the ended checks of a kept run: checks the states without a verdict
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["from", "only"], conflicts_with_all = OF_RECORDING)]
+    pub resume: Option<String>,
 
     /// Checks this state alone; several are given by repetition
     #[arg(long, value_name = "STATE", requires = "from")]
@@ -104,12 +108,12 @@ pub struct CrashArguments {
     pub quiet: bool,
 
     /// Program to run in the guest, with its arguments
-    #[arg(last = true, required_unless_present = "from", value_name = "CMD ARGS", num_args = 1..)]
+    #[arg(last = true, required_unless_present_any = ["from", "resume"], value_name = "CMD ARGS", num_args = 1..)]
     pub command: Vec<OsString>,
 }
 
 /// Arguments that a kept run has already.
-const OF_RECORDING: [&str; 19] = [
+const OF_RECORDING: [&str; 25] = [
     "device",
     "server",
     "fs",
@@ -117,6 +121,7 @@ const OF_RECORDING: [&str; 19] = [
     "state",
     "device_speed",
     "limit",
+    "fault",
     "seed",
     "cuts",
     "states",
@@ -125,9 +130,14 @@ const OF_RECORDING: [&str; 19] = [
     "root_files",
     "mkfs_options",
     "mount_options",
+    "memory",
     "clock",
     "kernel",
     "modules",
+    "output",
+    "name",
+    "tags",
+    "note",
     "command",
 ];
 
@@ -164,6 +174,16 @@ pub enum StateChoice {
     Model,
     /// Any subset of the writes that are not durable, torn at physical blocks
     Any,
+}
+
+impl StateChoice {
+    /// The name used in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StateChoice::Model => "model",
+            StateChoice::Any => "any",
+        }
+    }
 }
 
 fn file_systems() -> impl TypedValueParser<Value = FileSystem> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use chronodisk_crash::State;
 use chronodisk_engine::ending::{EndRequests, kill_with_starter};
@@ -24,6 +25,8 @@ use crate::signals::EndSignals;
 
 /// First argument of this executable as [`crash_checker`](super::crash_checker).
 const CHECKER: &str = "crash-checker";
+/// Time after which a signal is looked for in any case.
+const TICK: Duration = Duration::from_millis(200);
 /// Bytes of a dead guest's last output that a verdict has, from its end.
 const CONSOLE_BYTES_MAX: usize = 1500;
 
@@ -53,7 +56,20 @@ struct Shared<'a> {
     verdicts: Vec<Option<Verdict>>,
     children: Vec<Pid>,
     failure: Option<Failure>,
-    seen: &'a mut (dyn FnMut() + Send),
+    seen: &'a mut Seen<'a>,
+}
+
+/// Gets the index of each checked state and its verdict. A failure ends the checks.
+pub(super) type Seen<'a> = dyn FnMut(usize, &Verdict) -> Result<(), Failure> + Send + 'a;
+
+impl Shared<'_> {
+    fn judge(&mut self, state: usize, verdict: Verdict, stop: &AtomicBool) {
+        if let Err(failure) = (self.seen)(state, &verdict) {
+            self.failure.get_or_insert(failure);
+            stop.store(true, Ordering::Relaxed);
+        }
+        self.verdicts[state] = Some(verdict);
+    }
 }
 
 impl<'a> Pool<'a> {
@@ -87,7 +103,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Checks all states, and calls `seen` after each. A signal leaves the rest without a verdict.
-    pub fn check(&self, states: &[State], seen: &mut (dyn FnMut() + Send)) -> Result<Vec<Option<Verdict>>, Failure> {
+    pub fn check(&self, states: &[State], seen: &mut Seen<'_>) -> Result<Vec<Option<Verdict>>, Failure> {
         // Small batches at the end keep all guests busy.
         let batch = states.len().div_ceil(self.jobs).clamp(1, DEVICES_MAX);
         let queue = (0..states.len()).collect::<Vec<_>>().chunks(batch).map(<[usize]>::to_vec).collect();
@@ -108,9 +124,14 @@ impl<'a> Pool<'a> {
 
     /// Ends the guests at a signal, until `done` is closed.
     fn pass_on(&self, done: &UnixStream, stop: &AtomicBool, shared: &Mutex<Shared<'_>>) {
-        while self.signals.wait(&[done.as_fd()], None).is_none() {
+        let mut told = None;
+        // A worker that asks for a signal takes the news of it.
+        while self.signals.wait(&[done.as_fd()], Some(TICK)).is_none() {
             let Some(request) = self.signals.request() else { continue };
             stop.store(true, Ordering::Relaxed);
+            if told.replace(request.insists) == Some(request.insists) {
+                continue;
+            }
             let signal = if request.insists { Signal::KILL } else { Signal::TERM };
             for child in &lock(shared).children {
                 let _ = kill_process(*child, signal);
@@ -139,9 +160,7 @@ impl<'a> Pool<'a> {
         let job = self.job(batch, states)?;
         let ended = self.run(&job, shared, &mut |report: StateReport| {
             let Some(state) = batch.get(report.device) else { return };
-            let mut shared = lock(shared);
-            shared.verdicts[*state] = Some(Verdict { failed: report.failed, output: report.output });
-            (shared.seen)();
+            lock(shared).judge(*state, Verdict { failed: report.failed, output: report.output }, stop);
         });
         job.differences
             .iter()
@@ -152,7 +171,8 @@ impl<'a> Pool<'a> {
         let left: Vec<usize> = batch.iter().copied().filter(|state| shared.verdicts[*state].is_none()).collect();
         match (ended, left.split_first()) {
             (_, None) | (Some(Answer::Interrupted), _) => Ok(()),
-            _ if stop.load(Ordering::Relaxed) => Ok(()),
+            // The signal may have ended the guest as well, which is no finding.
+            _ if stop.load(Ordering::Relaxed) || self.signals.request().is_some() => Ok(()),
             (Some(Answer::Failed(what)), _) => Err(Failure::host(format!("a guest could not check states: {what}"))),
             (None | Some(Answer::Report(_)), Some(_)) if batch.len() == 1 => {
                 Err(Failure::host("a guest ended without a verdict on its state"))
@@ -160,8 +180,7 @@ impl<'a> Pool<'a> {
             (ended, Some((first, rest))) => {
                 if let (1, Some(Answer::Died(console))) = (batch.len(), ended) {
                     let output = end_of(&console);
-                    shared.verdicts[*first] = Some(Verdict { failed: Some(StateStep::Panic), output });
-                    (shared.seen)();
+                    shared.judge(*first, Verdict { failed: Some(StateStep::Panic), output }, stop);
                 } else {
                     shared.queue.push_back(vec![*first]);
                 }

@@ -23,7 +23,7 @@ pub(super) fn fewest(pool: &Pool<'_>, failing: &[(&State, StateStep)]) -> Result
         if candidates.is_empty() {
             break;
         }
-        let verdicts = pool.check(&candidates, &mut || {})?.into_iter().collect::<Option<Vec<_>>>();
+        let verdicts = pool.check(&candidates, &mut |_, _| Ok(()))?.into_iter().collect::<Option<Vec<_>>>();
         let Some(verdicts) = verdicts else { return Ok(None) };
         let mut verdicts = verdicts.into_iter();
         for ((search, round), (_, step)) in searches.iter_mut().zip(&rounds).zip(failing) {

@@ -10,6 +10,7 @@
 //! | `requests.parquet` | a simulation | log of the device's requests |
 //! | `store.recording` | a run for power cuts | requests of the device with their bytes |
 //! | `crash-setup.json` | a run for power cuts | check, file system and acknowledged lines |
+//! | `crash-verdicts.jsonl` | a run for power cuts | verdicts on the states, in order of time |
 //! | `crash.json` | a run for power cuts | result of the checks |
 //! | `plot.svg` | both | the plot of `show --plot` |
 
@@ -34,6 +35,7 @@ const DEVICE: &str = "device.json";
 const PLOT: &str = "plot.svg";
 const CRASH_RECORDING: &str = "store.recording";
 const CRASH_SETUP: &str = "crash-setup.json";
+const CRASH_VERDICTS: &str = "crash-verdicts.jsonl";
 const CRASH: &str = "crash.json";
 
 /// The directory of a run or a simulation, which need not exist yet.
@@ -119,7 +121,8 @@ impl RunDirectory {
                 });
             let is_zones = name.strip_prefix("device-").and_then(|rest| rest.strip_suffix(".zones"));
             let is_zones = is_zones.is_some_and(|number| number.parse::<u32>().is_ok());
-            is_log || is_zones || [RUN, SIMULATION, DEVICE, PLOT, CRASH_RECORDING, CRASH_SETUP, CRASH].contains(&name)
+            let of_crash = [CRASH_RECORDING, CRASH_SETUP, CRASH_VERDICTS, CRASH].contains(&name);
+            is_log || is_zones || of_crash || [RUN, SIMULATION, DEVICE, PLOT].contains(&name)
         };
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -142,6 +145,11 @@ impl RunDirectory {
     /// Path of the facts beside the recording.
     pub(crate) fn crash_setup(&self) -> PathBuf {
         self.0.join(CRASH_SETUP)
+    }
+
+    /// Path of the verdicts on the states, as they came.
+    pub(crate) fn crash_verdicts(&self) -> PathBuf {
+        self.0.join(CRASH_VERDICTS)
     }
 
     /// Path of the result of the checks after power cuts.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use chronodisk_report::{Labels, RUN_SCHEMA, unix_seconds_of};
+use chronodisk_report::{CrashResult, Labels, RUN_SCHEMA, unix_seconds_of};
 use chronodisk_sim::TextFile;
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +21,53 @@ pub struct KeptRun {
     /// The beginning of its result.
     #[serde(flatten)]
     pub head: Option<Head>,
+    /// Checks of its states after power cuts, of a run of `crash`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash: Option<KeptChecks>,
     /// Reason why the beginning of the result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// The checks of a run of `crash`, for a list.
+#[derive(Debug, Default, Serialize)]
+pub struct KeptChecks {
+    /// Whether all states have a verdict, and the failing ones were shrunk.
+    pub is_complete: bool,
+    /// States with a verdict, in the result; none of checks that were killed.
+    pub states_checked: usize,
+    /// States that failed.
+    pub states_failed: usize,
+    /// Reason why the result can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl KeptChecks {
+    fn read(directory: &RunDirectory) -> Self {
+        let path = directory.crash_result();
+        match path.exists().then(|| CrashResult::read(&path)) {
+            None => KeptChecks::default(),
+            Some(Err(error)) => KeptChecks { problem: Some(error.to_string()), ..KeptChecks::default() },
+            Some(Ok(result)) => KeptChecks {
+                is_complete: result.is_complete(),
+                states_checked: result.states_checked,
+                states_failed: result.states_failed,
+                problem: None,
+            },
+        }
+    }
+
+    /// The checks in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            KeptChecks { problem: Some(problem), .. } => problem.clone(),
+            KeptChecks { states_checked, states_failed, is_complete, .. } => {
+                let end = if *is_complete { "" } else { ", not complete" };
+                format!("power cuts: {states_failed} of {states_checked} states failed{end}")
+            }
+        }
+    }
 }
 
 /// A result's fields for a list. Only fields of every schema version are required.
@@ -95,7 +139,8 @@ impl KeptRun {
             Ok(head) => (Some(head), None),
             Err(problem) => (None, Some(problem)),
         };
-        Some(KeptRun { id, directory, bytes, head, problem })
+        let crash = directory.crash_setup().exists().then(|| KeptChecks::read(&directory));
+        Some(KeptRun { id, directory, bytes, head, crash, problem })
     }
 
     /// The labels; empty without a readable result.

@@ -144,7 +144,7 @@ pub struct GuestArguments {
     pub sample_every: Option<Nanos>,
 
     /// Records every request of the device with its bytes and instants to a new file, in the format of
-    /// docs/power-cuts.md
+    /// docs/recording-format.md
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record_store: Option<PathBuf>,
 

@@ -4,7 +4,6 @@ use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::calibration::HeldSignals;
 use chronodisk_guest::{RunError, RunEvent, RunOptions, Stage};
 use chronodisk_report::{EndedBy, failed_by_status};
-use chronodisk_sim::RequestRecord;
 
 use super::failure::guest_failure;
 use super::plan::RunPlan;
@@ -13,7 +12,7 @@ use super::surroundings::Reading;
 use crate::arguments::Reps;
 use crate::executed::Executed;
 use crate::failure::{Failure, command_began, status};
-use crate::notes::note;
+use crate::notes::{note, note_failed_requests};
 use crate::result::{Runner, Setting, add_guest_repetition, ended_early, new_result, own_failure};
 use crate::zones;
 
@@ -49,16 +48,6 @@ pub fn execute(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Re
         plan.new_files.remove();
     }
     Ok(run)
-}
-
-/// Reports requests that ended in an error, the boot's included, because a program may ignore its errors.
-fn note_failed_requests(records: &[RequestRecord]) {
-    let by_status = failed_by_status(records);
-    let all: u64 = by_status.values().sum();
-    if all > 0 {
-        let counts: Vec<String> = by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
-        note(format_args!("{all} of the device's requests failed: {}", counts.join(", ")));
-    }
 }
 
 /// Repeats until done, interrupted, or failed; completed repetitions count.
@@ -133,7 +122,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
             }
         };
         add_guest_repetition(&mut run.result, index, &options, &outcome);
-        note_failed_requests(&outcome.records);
+        note_failed_requests(&failed_by_status(&outcome.records));
         let zones = zones::name_began(&mut run.result, &options, &outcome.backend.zones_began);
         if let Some(signal) = outcome.asked_to_end {
             run.result.ended_by = EndedBy::Signal;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use chronodisk_native::CommandScope;
-use chronodisk_report::{EndedBy, RunResult, read_log};
+use chronodisk_report::{EndedBy, RunResult, failed_by_status, read_log};
 use clap::Args;
 
 use super::native_run::{
@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
 use crate::folder::{FreshDirectory, RunDirectory, RunFolder};
-use crate::notes::note;
+use crate::notes::{note, note_failed_requests};
 use crate::recorded::RecordedOptions;
 use crate::recording::Gathered;
 use crate::result::{
@@ -189,6 +189,7 @@ impl Run<'_> {
                 return Ok(ran);
             }
         };
+        note_failed_requests(&failed_by_status(&records));
         if ran.failure.is_none() {
             ran.failure = native_own_failure(&outcome);
         }

@@ -22,7 +22,7 @@ use crate::device::{self, Device};
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
 use crate::folder::{RunDirectory, RunFolder};
-use crate::notes::note;
+use crate::notes::{note, note_failed_requests};
 use crate::place::expect_place;
 use crate::recorded::RecordedOptions;
 use crate::recording::Gathered;
@@ -181,6 +181,7 @@ pub fn serve(
     };
     let mut result = serving.result(&plan.caller, plan.recorded, shadow);
     result.started_at = plan.started_at;
+    result.reps.iter().for_each(|rep| note_failed_requests(&rep.summary.failed_by_status));
     result.failure = waited.as_ref().err().map(Failure::to_string).or_else(|| server_failure(&outcome));
     result.ended_by = match (&result.failure, ending.by_signal) {
         (Some(_), _) => EndedBy::Chronodisk,
