@@ -180,12 +180,18 @@ impl CrashFailure {
             None => (self.lost_requests, &self.lost),
         };
         let words = if self.fewest.is_some() { "fewest lost requests" } else { "lost requests" };
-        let _ = writeln!(text, "  acknowledged lines: {}; {words}: {count}", self.acknowledged_lines);
+        let _ =
+            writeln!(text, "  acknowledged lines: {}; {words}: {count}{}", self.acknowledged_lines, none_lost(count));
         for request in lost.iter().take(4) {
             let _ = writeln!(text, "    request {}: {}", request.request, request.words());
         }
         let _ = writeln!(text, "  {}", self.repeat);
     }
+}
+
+/// The explanation of a failure without a lost request.
+fn none_lost(lost_requests: usize) -> &'static str {
+    if lost_requests == 0 { " (the state fails without one)" } else { "" }
 }
 
 impl CrashRequest {
