@@ -42,6 +42,6 @@ pub use work::{MediumWork, StoreWork};
 /// Most bytes of a read, of a write, and of a range that `WRITE SAME` fills.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// Most bytes of a range of `UNMAP`.
-pub const UNMAP_BYTES_MAX: u32 = 2 << 30;
+pub const UNMAP_BYTES_MAX: u32 = 512 << 20;
 /// Most bytes of the parameters of a command.
 pub const PARAMETER_BYTES_MAX: u32 = 4 << 10;
