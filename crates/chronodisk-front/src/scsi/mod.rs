@@ -3,8 +3,8 @@
 //! [`LogicalUnit`] is a disk with one command set (SBC-3): it decodes commands, refuses wrong ones with their sense
 //! data, and answers those without an access to the medium. A transport brings the commands and the data.
 //!
-//! Not supported are protection information, reservations that outlive the unit, linked and bidirectional commands, auto contingent
-//! allegiance, and several ranges in one `UNMAP`.
+//! Not supported are protection information, reservations that outlive the unit, linked and bidirectional commands,
+//! auto contingent allegiance, and several ranges in one `UNMAP`.
 //!
 //! ```
 //! use chronodisk_front::scsi::{Command, LogicalUnit, Sense, UnitDescription};

@@ -61,7 +61,7 @@ impl Ports {
         self.0.push(Arc::downgrade(port));
     }
 
-    /// Tells the sessions of a port. Without a session, nobody is told.
+    /// Tells the sessions of a port. Without a session, the notice is dropped.
     pub fn tell(&self, name: &str, notice: Notice) {
         self.of(name).for_each(|port| {
             port.notices.fetch_or(notice as u8, Ordering::Relaxed);
