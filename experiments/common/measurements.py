@@ -489,6 +489,33 @@ def bad_sectors(result: Result) -> Iterator[Figure]:
         yield Figure(f"{name}: files with wrong bytes", str(row["wrong"]), "0", row["wrong"] == 0)
 
 
+def iscsi_rates(result: Result) -> Iterator[Figure]:
+    """Rates of the iSCSI target beside tgtd's."""
+    for row in result["rows"]:
+        ours, theirs = (statistics.median(row["rate"][target]) for target in ("chronodisk", "tgtd"))
+        ratios = sorted(row["ratio"])
+        yield Figure(
+            f"{row['load']}: requests a second, over tgtd's",
+            f"{ours:,.0f}, {statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+            f"tgtd in turns: {theirs:,.0f}",
+        )
+
+
+def iscsi_conformance(result: Result) -> Iterator[Figure]:
+    """Outcomes of libiscsi's conformance tests, and the failed ones."""
+    for target, row in result["targets"].items():
+        failed = [test for test in row["tests"] if test["outcome"] == "failed"]
+        total = len(row["tests"])
+        yield Figure(
+            f"{target}: of {total} tests",
+            f"{row['passed']} passed, {len(failed)} failed, {row['skipped']} skipped",
+            "none fails" if target == "chronodisk" else "",
+            not failed if target == "chronodisk" else None,
+        )
+        for test in failed:
+            yield Figure(f"{target}: {test['test']}", f"failed: `{test['reason']}`")
+
+
 def ssd_live(result: Result) -> Iterator[Figure]:
     """The measured SSD, simulated and live in a guest."""
     for kind, errors in result["absolute_error_percent"].items():
@@ -660,6 +687,8 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("power-cuts", "Programs against power cuts", power_cuts),
     ("power-cuts-peer", "Power cuts beside dm-log-writes", power_cuts_peer),
     ("bad-sectors", "File systems on bad sectors", bad_sectors),
+    ("iscsi-conformance", "The iSCSI target under libiscsi's conformance tests", iscsi_conformance),
+    ("iscsi-rates", "The iSCSI target beside tgtd", iscsi_rates),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("disk-distance", "Drives against their traces", drives),
     ("trace-rates", "Block traces", trace_rates),

@@ -1,7 +1,8 @@
 //! Any initiator: obeyed, refused, or the end of the connection; and the session's output is whole PDUs.
 //!
 //! The input begins with a byte that chooses the unit, one that says how the login is done, and one that says in which
-//! pieces bytes arrive. Then come records: a kind, a length (16 bits, little-endian), and as many bytes.
+//! pieces bytes arrive. Then come records: a kind, a length (16 bits, little-endian), and as many bytes. The highest bit
+//! of a kind chooses the second of two initiators.
 #![no_main]
 
 use std::sync::Arc;
@@ -26,24 +27,31 @@ const COMPLETE: u8 = 6;
 const SEND_OUTPUT: u8 = 7;
 const END: u8 = 8;
 const RELEASE: u8 = 9;
+const RESERVE: u8 = 10;
+/// The record is the second initiator's.
+const SECOND: u8 = 0x80;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[unit, login, piece], mut rest)) = input.split_first_chunk() else { return };
-    let mut initiator = connect(unit, login);
-    initiator.piece_bytes = usize::from(piece) + 1;
+    let target = target(unit);
+    let mut initiators = ["first", "second"].map(|name| connect(&target, unit, login, name));
+    initiators.iter_mut().for_each(|initiator| initiator.piece_bytes = usize::from(piece) + 1);
     for _ in 0..64 {
         let Some((&[kind, low, high], later)) = rest.split_first_chunk() else { break };
         let len = usize::from(u16::from_le_bytes([low, high])).min(later.len());
         let (bytes, later) = later.split_at(len);
         rest = later;
-        run(&mut initiator, kind, bytes);
-        check(&initiator);
+        let initiator = &mut initiators[usize::from(kind & SECOND != 0)];
+        run(initiator, kind & !SECOND, bytes);
+        check(initiator);
     }
-    initiator.complete_all();
-    let _ = initiator.answers();
+    for mut initiator in initiators {
+        initiator.complete_all();
+        let _ = initiator.answers();
+    }
 });
 
-fn connect(unit: u8, login: u8) -> MockInitiator {
+fn target(unit: u8) -> Arc<IscsiTarget> {
     let has = |bit: u8| unit & 1 << bit != 0;
     let description = UnitDescription {
         read_only: has(0),
@@ -54,17 +62,19 @@ fn connect(unit: u8, login: u8) -> MockInitiator {
         ..UnitDescription::new("disk", CAPACITY_BYTES)
     };
     let credentials = has(5).then(|| Credentials { user: "me".to_owned(), secret: b"sixteen letters!".to_vec() });
-    let name = target_name("disk");
-    let target = Arc::new(IscsiTarget::new(name.clone(), LogicalUnit::new(description), credentials.clone()));
-    let budget_bytes = if has(6) { 40_000 } else { 4 * CAPACITY_BYTES };
+    Arc::new(IscsiTarget::new(target_name("disk"), LogicalUnit::new(description), credentials))
+}
+
+fn connect(target: &Arc<IscsiTarget>, unit: u8, login: u8, own_name: &str) -> MockInitiator {
+    let budget_bytes = if unit & 1 << 6 != 0 { 40_000 } else { 4 * CAPACITY_BYTES };
     let store = Box::new(RamStore::new(CAPACITY_BYTES, budget_bytes));
-    let mut initiator = MockInitiator::new(target, store);
-    let names = [("InitiatorName", "iqn.2026-11.org.example:fuzz"), ("TargetName", &*name)];
+    let mut initiator = MockInitiator::new(target.clone(), store);
+    let names = [("InitiatorName", own_name), ("TargetName", &*target.name)];
     let more = [("InitialR2T", "No"), ("FirstBurstLength", "1024"), ("MaxBurstLength", "4096")];
-    match (login & 3, &credentials) {
+    match (login & 3, &target.credentials) {
         (0, _) => {}
         (_, Some(credentials)) => {
-            initiator.log_in_with(credentials, "5", &name);
+            initiator.log_in_with(credentials, "5", &target.name);
         }
         (1, None) => {
             initiator.log_in(stage::OPERATIONAL, stage::FULL_FEATURE, &names);
@@ -114,6 +124,14 @@ fn run(initiator: &mut MockInitiator, kind: u8, bytes: &[u8]) {
             initiator.take_events();
         }
         RELEASE => initiator.session.release_idle_memory(),
+        // A persistent reservation: the action, the scope and type, both keys and the bits.
+        RESERVE => {
+            let Some((&[action, kind, own, key, bits], _)) = bytes.split_first_chunk() else { return };
+            let mut parameters = [0; 24];
+            (parameters[7], parameters[15], parameters[20]) = (own, key, bits);
+            let cdb = [0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0];
+            initiator.send_command(cdb, 0xA0, 24, &parameters);
+        }
         _ => {
             initiator.send(bytes);
         }

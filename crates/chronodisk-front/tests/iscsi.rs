@@ -489,3 +489,93 @@ fn outstanding_commands_are_answered_after_the_input_ended() {
     assert_eq!(initiator.answers().len(), 1, "the write's data can't come");
     assert!(initiator.session.is_finished());
 }
+
+/// An initiator of this name, with a registration whose key is `key`.
+fn registered(target: &Arc<IscsiTarget>, name: &str, key: u8) -> MockInitiator {
+    let mut initiator = MockInitiator::logged_in_as(name, target.clone(), store(), &[("InitialR2T", "No")]);
+    assert_eq!(reserve_out(&mut initiator, 0, 0, 0, key).status(), status::GOOD);
+    initiator
+}
+
+/// Sends `PERSISTENT RESERVE OUT`.
+fn reserve_out(initiator: &mut MockInitiator, action: u8, kind: u8, own: u8, key: u8) -> Pdu {
+    let mut parameters = [0; 24];
+    (parameters[7], parameters[15]) = (own, key);
+    initiator.tell([scsi::PERSISTENT_RESERVE_OUT, action, kind, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0], &parameters)
+}
+
+#[test]
+fn reservations_keep_other_initiators_out() {
+    let target = target();
+    let mut first = registered(&target, "iqn.2026-11.org.example:first", 1);
+    let mut second = MockInitiator::logged_in_as("iqn.2026-11.org.example:second", target.clone(), store(), &[]);
+    assert_eq!(reserve_out(&mut first, 1, 1, 1, 0).status(), status::GOOD);
+    assert_eq!(second.ask(transfer(scsi::READ_10, 0, 1), 512).0, status::GOOD);
+    let refused = second.tell(transfer(scsi::WRITE_10, 0, 1), &[1; 512]);
+    assert_eq!((refused.status(), refused.data.len()), (status::RESERVATION_CONFLICT, 0));
+    assert_eq!(reserve_out(&mut second, 4, 1, 0, 1).status(), status::RESERVATION_CONFLICT, "not registered");
+    assert_eq!(first.tell(transfer(scsi::WRITE_10, 0, 1), &[1; 512]).status(), status::GOOD);
+    // The name of a port survives its session.
+    drop(first);
+    let mut first = MockInitiator::logged_in_as("iqn.2026-11.org.example:FIRST", target, store(), &[]);
+    assert_eq!(first.tell(transfer(scsi::WRITE_10, 0, 1), &[1; 512]).status(), status::GOOD);
+    assert_eq!(reserve_out(&mut first, 2, 1, 1, 0).status(), status::GOOD);
+    assert_eq!(second.tell(transfer(scsi::WRITE_10, 0, 1), &[1; 512]).status(), status::GOOD);
+}
+
+#[test]
+fn a_preemption_aborts_the_commands_of_the_preempted_alone() {
+    let target = target();
+    let mut first = registered(&target, "iqn.2026-11.org.example:first", 1);
+    let mut second = registered(&target, "iqn.2026-11.org.example:second", 2);
+    let mut third = registered(&target, "iqn.2026-11.org.example:third", 3);
+    for initiator in [&mut second, &mut third] {
+        initiator.send_command(transfer(scsi::READ_10, 0, 1), FINAL | READ, 512, &[]);
+    }
+    assert_eq!(reserve_out(&mut first, 5, 1, 1, 2).status(), status::GOOD);
+    for (initiator, expected) in [(&mut second, status::TASK_ABORTED), (&mut third, status::GOOD)] {
+        initiator.complete_all();
+        assert_eq!(initiator.answers()[0].status(), expected);
+    }
+    let (refused, _, answer) = second.ask([0; 16], 0);
+    assert_eq!((refused, answer.sense()), (status::CHECK_CONDITION, Some((6, 0x2A, 5))));
+    assert_eq!(second.ask([0; 16], 0).0, status::GOOD);
+    assert_eq!(third.ask([0; 16], 0).0, status::GOOD);
+}
+
+#[test]
+fn a_logout_ends_reserve_6() {
+    let target = target();
+    let mut reserve = [0; 16];
+    reserve[0] = scsi::RESERVE_6;
+    let mut first = MockInitiator::logged_in_as("iqn.2026-11.org.example:first", target.clone(), store(), &[]);
+    let mut second = MockInitiator::logged_in_as("iqn.2026-11.org.example:second", target, store(), &[]);
+    assert_eq!(first.ask(reserve, 0).0, status::GOOD);
+    assert_eq!(second.ask(reserve, 0).0, status::RESERVATION_CONFLICT);
+    assert_eq!(second.ask([0; 16], 0).0, status::RESERVATION_CONFLICT);
+    first.say(opcode::LOGOUT, FINAL, &[]);
+    assert_eq!(second.ask(reserve, 0).0, status::GOOD);
+}
+
+#[test]
+fn reservations_are_reported_in_full_and_truncated() {
+    let target = target();
+    let name = "x".repeat(220);
+    let mut initiators: Vec<_> = (100..200).map(|number| registered(&target, &format!("{name}{number}"), 1)).collect();
+    let ask = |initiator: &mut MockInitiator, bytes: u16| {
+        let [high, low] = bytes.to_be_bytes();
+        let cdb = [scsi::PERSISTENT_RESERVE_IN, 3, 0, 0, 0, 0, 0, high, low, 0, 0, 0, 0, 0, 0, 0];
+        initiator.ask(cdb, bytes.into()).1
+    };
+    let full = ask(&mut initiators[0], u16::MAX);
+    let len = u32::from_be_bytes(full[4..8].try_into().unwrap()) as usize;
+    assert_eq!((full.len(), &full[..4]), (8 + len, &[0, 0, 0, 100][..]));
+    assert!(len > 100 * 223);
+    assert_eq!(ask(&mut initiators[1], 300), full[..300]);
+    let mut long = MockInitiator::new(target, store());
+    let names = [("InitiatorName", &*"x".repeat(224)), ("TargetName", &target_name("disk"))];
+    assert_eq!(
+        login_status(&long.log_in(stage::OPERATIONAL, stage::FULL_FEATURE, &names)),
+        login_status::INITIATOR_ERROR
+    );
+}

@@ -20,7 +20,7 @@ fn cdb(bytes: &[u8]) -> [u8; 16] {
 /// The unit's answer to a command.
 fn answer(unit: &LogicalUnit, bytes: &[u8]) -> Vec<u8> {
     let decoded = unit.decode(&cdb(bytes)).unwrap();
-    unit.answer(&decoded, &mut unit.nexus()).unwrap().unwrap()
+    unit.answer(&decoded, &mut unit.nexus("")).unwrap().unwrap()
 }
 
 fn work(unit: &LogicalUnit, bytes: &[u8], data: &[u8]) -> Result<Option<MediumWork>, Sense> {
@@ -71,7 +71,7 @@ fn wrong_commands_are_refused_with_the_place_of_their_fault() {
         (&[opcode::START_STOP_UNIT, 0, 0, 0, 0x10], Sense::in_command(4)),
     ] {
         let decoded = unit.decode(&cdb(bytes));
-        let refused = decoded.and_then(|decoded| unit.answer(&decoded, &mut unit.nexus()).map(|_| ()));
+        let refused = decoded.and_then(|decoded| unit.answer(&decoded, &mut unit.nexus("")).map(|_| ()));
         assert_eq!(refused, Err(sense), "{bytes:x?}");
     }
     let large = LogicalUnit::new(UnitDescription::new("large", 1 << 40));
@@ -126,7 +126,7 @@ fn capacity_is_that_of_the_device() {
 #[test]
 fn the_cache_can_be_switched_and_then_every_write_is_durable() {
     let unit = unit();
-    let (mut own, mut other) = (unit.nexus(), unit.nexus());
+    let (mut own, mut other) = (unit.nexus(""), unit.nexus(""));
     let sensed = answer(&unit, &[opcode::MODE_SENSE_6, 8, 8, 0, 255]);
     assert_eq!((sensed.len(), sensed[2], sensed[6]), (24, 0x10, 4));
     assert_eq!(answer(&unit, &[opcode::MODE_SENSE_6, 8, 0x48, 0, 255])[6], 4, "it is changeable");
@@ -155,7 +155,7 @@ fn the_cache_can_be_switched_and_then_every_write_is_durable() {
     assert_eq!(unit.select_mode(false, &off[..23], &mut own), Err(Sense::PARAMETER_LENGTH));
 
     let fixed = LogicalUnit::new(UnitDescription { volatile_cache: false, ..UnitDescription::new("d", 1 << 20) });
-    assert_eq!(fixed.select_mode(false, &off, &mut fixed.nexus()), Err(Sense::in_parameters(6)));
+    assert_eq!(fixed.select_mode(false, &off, &mut fixed.nexus("")), Err(Sense::in_parameters(6)));
 }
 
 #[test]
@@ -196,16 +196,19 @@ fn supported_commands_are_reported() {
     let unit = unit();
     let report = |bytes: [u8; 12]| {
         let decoded = unit.decode(&cdb(&bytes)).unwrap();
-        unit.answer(&decoded, &mut unit.nexus()).map(Option::unwrap)
+        unit.answer(&decoded, &mut unit.nexus("")).map(Option::unwrap)
     };
     let all = report([opcode::MAINTENANCE_IN, 0x0C, 0, 0, 0, 0, 0, 0, 255, 0, 0, 0]).unwrap();
-    assert_eq!(all.len(), 4 + 28 * 8);
+    assert_eq!(all.len(), 4 + 41 * 8);
     let one =
         |options, code, action| report([opcode::MAINTENANCE_IN, 0x0C, options, code, 0, action, 0, 0, 255, 0, 0, 0]);
     let read = one(1, opcode::READ_10, 0).unwrap();
     assert_eq!(read, [0, 3, 0, 10, 0x28, 0x18, 255, 255, 255, 255, 0x1F, 255, 255, 0]);
     assert_eq!(one(1, 0xC1, 0).unwrap(), [0, 1, 0, 0]);
     assert_eq!(one(2, opcode::SERVICE_ACTION_IN_16, 0x10).unwrap()[..6], [0, 3, 0, 16, 0x9E, 0x10]);
+    let clear = one(3, opcode::PERSISTENT_RESERVE_OUT, 3).unwrap();
+    assert_eq!(clear, [0, 3, 0, 10, 0x5F, 3, 255, 0, 0, 255, 255, 255, 255, 0]);
+    assert_eq!(one(2, opcode::PERSISTENT_RESERVE_OUT, 7).unwrap(), [0, 1, 0, 0], "REGISTER AND MOVE");
     assert_eq!(one(2, opcode::READ_10, 0), Err(Sense::in_command(2)));
     assert_eq!(one(1, opcode::SERVICE_ACTION_IN_16, 0), Err(Sense::in_command(2)));
     assert_eq!(one(0x81, opcode::READ_10, 0).unwrap().len(), 4 + 10 + 12);
@@ -225,7 +228,7 @@ fn any_command_is_obeyed_or_refused() {
         }
         bytes[0] = (random >> 32) as u8;
         let Ok(decoded) = unit.decode(&bytes) else { continue };
-        let _ = unit.answer(&decoded, &mut unit.nexus());
+        let _ = unit.answer(&decoded, &mut unit.nexus(""));
         let data = vec![random as u8; (decoded.outgoing_bytes as usize).min(4096)];
         if let Ok(Some(work)) = unit.work(&decoded, &data) {
             assert!(work.offset_bytes + u64::from(work.len_bytes) <= u64::from(BLOCKS) * 512, "{bytes:x?}");

@@ -186,3 +186,22 @@ fn digests_are_those_of_libiscsi() {
     assert!(output.status.success() && text(&output).contains("CHRONODK"), "{}", text(&output));
     served.stop();
 }
+
+/// Two sessions over TCP: the rules of reservations, from another implementation of both sides.
+#[test]
+fn reservations_pass_the_tests_of_libiscsi() {
+    let served = serve("null", |options| options);
+    for suite in
+        ["PrinReadKeys", "PrinReportCapabilities", "ProutRegister", "ProutReserve", "ProutClear", "ProutPreempt"]
+            .into_iter()
+            .chain(["PrinServiceactionRange", "Reserve6"])
+    {
+        let test = format!("SCSI.{suite}");
+        let arguments = ["--dataloss", "--fail", "--normal", "--test", &test, &served.uri];
+        let Some(output) = run("iscsi-test-cu", "libiscsi-bin", &arguments) else { return };
+        let said = text(&output);
+        assert!(output.status.success() && said.contains("Run Summary"), "{suite}: {said}");
+        assert!(!said.contains("Reserve is not implemented") && !said.contains("RESERVE IN is not"), "{suite}: {said}");
+    }
+    served.stop();
+}

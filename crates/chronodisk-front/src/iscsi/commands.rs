@@ -9,7 +9,7 @@ use super::session::IscsiSession;
 use super::tasks::{Incoming, State, Task, Tasks};
 use super::wire::{Header, NO_TAG, attribute, flag, opcode, reject};
 use crate::scsi::wire::{CDB_BYTES, opcode as scsi_opcode, status};
-use crate::scsi::{ByteCheck, Command, Decoded, LogicalUnit, MediumWork, NO_UNIT, Sense, StoreWork};
+use crate::scsi::{ByteCheck, Command, Decoded, LogicalUnit, MediumWork, NO_UNIT, Reserved, Sense, StoreWork};
 
 impl IscsiSession {
     /// Begins a command.
@@ -19,7 +19,13 @@ impl IscsiSession {
         }
         let mut cdb = [0; CDB_BYTES];
         cdb.copy_from_slice(&header.0[32..]);
-        let begun = self.decode(header, &cdb).and_then(|decoded| self.answer_or_begin(header, &cdb, decoded, data));
+        let begun = self.decode(header, &cdb).and_then(|decoded| {
+            if is_unit_0(header.unit()) && !self.target.unit.admits(&decoded.command, &self.nexus) {
+                self.refuse_with(header, status::RESERVATION_CONFLICT);
+                return Ok(());
+            }
+            self.answer_or_begin(header, &cdb, decoded, data)
+        });
         if let Err(sense) = begun {
             self.refuse(header, sense);
         }
@@ -52,6 +58,17 @@ impl IscsiSession {
         decoded: Decoded,
         data: Range<usize>,
     ) -> Result<(), Sense> {
+        match self.target.unit.reserve_6(&decoded.command, &self.nexus) {
+            Some(Reserved::Done) => {
+                self.answer(header, &[]);
+                return Ok(());
+            }
+            Some(Reserved::Conflict) => {
+                self.refuse_with(header, status::RESERVATION_CONFLICT);
+                return Ok(());
+            }
+            None => {}
+        }
         let is_here = is_unit_0(header.unit());
         if let Some(mut answer) = self.target.unit.answer(&decoded, &mut self.nexus)? {
             match cdb[0] {
@@ -72,7 +89,7 @@ impl IscsiSession {
     /// Answers a command at once.
     fn answer(&mut self, header: &Header, answer: &[u8]) {
         let expected = if header.flags() & flag::READ != 0 { header.u32(20) } else { 0 };
-        // Answers are shorter than 4 KiB.
+        // Answers are shorter than 64 KiB.
         let residual = Residual::of(answer.len() as u32, header.u32(20));
         let data = &answer[..answer.len().min(expected as usize)];
         if data.is_empty() {
@@ -115,7 +132,7 @@ impl IscsiSession {
             attribute: header.flags() & 7,
             expected_bytes,
             accepts_data: header.flags() & flag::READ != 0,
-            resets: self.target.unit.resets(),
+            aborts: self.target.unit.aborts(&self.nexus),
             incoming,
             ..Tasks::task(header.task_tag(), decoded)
         };
@@ -138,8 +155,12 @@ impl IscsiSession {
 
     /// The initiator repeats the command later.
     fn refuse_for_now(&mut self, header: &Header) {
+        self.refuse_with(header, if self.tasks.count() == 0 { status::BUSY } else { status::TASK_SET_FULL });
+    }
+
+    /// Refuses a command with a status that has no sense data.
+    fn refuse_with(&mut self, header: &Header, status: u8) {
         self.note_refusal();
-        let status = if self.tasks.count() == 0 { status::BUSY } else { status::TASK_SET_FULL };
         self.sender.response(header.task_tag(), status, &[], Residual::of(0, header.u32(20)));
     }
 
@@ -209,6 +230,11 @@ impl IscsiSession {
                 let selected = self.target.unit.select_mode(long, outgoing, &mut self.nexus);
                 selected.map(|writes_back| writes_back.then_some(MediumWork::FLUSH))
             }
+            Command::ReserveOut(asked) => match self.target.unit.reserve_out(&asked, outgoing, &self.nexus) {
+                Ok(Reserved::Conflict) => return self.finish_with_status(slot, status::RESERVATION_CONFLICT),
+                Ok(Reserved::Done) => Ok(None),
+                Err(sense) => Err(sense),
+            },
             _ => self.target.unit.work(&decoded, outgoing),
         };
         match work {
@@ -239,7 +265,7 @@ impl IscsiSession {
     /// Answers a command that the device has completed.
     pub(super) fn finish_at_device(&mut self, slot: u32, device: Status) {
         let task = self.tasks.get(slot);
-        if task.resets != self.target.unit.resets() {
+        if task.aborts != self.target.unit.aborts(&self.nexus) {
             return self.finish_by_reset(slot);
         }
         let block_bytes = self.target.unit.description().block_bytes;
@@ -275,7 +301,7 @@ impl IscsiSession {
         self.respond_and_free(slot, status::CHECK_CONDITION, &sense.fixed(), residual);
     }
 
-    /// Another initiator has reset the unit.
+    /// Another initiator has aborted the command.
     pub(super) fn finish_by_reset(&mut self, slot: u32) {
         self.finish_with_status(slot, status::TASK_ABORTED);
     }

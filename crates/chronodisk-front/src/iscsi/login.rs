@@ -1,7 +1,7 @@
 //! Login: identification, authentication and the negotiation of parameters; RFC 7143, sections 6 and 13.
 
 use super::chap::{Algorithm, Challenge};
-use super::target::IscsiTarget;
+use super::target::{IscsiTarget, NAME_BYTES_MAX};
 use super::text::{self, TEXT_BYTES_MAX};
 use super::wire::login_status::{self as status, Status};
 use super::wire::{Header, flag, stage};
@@ -20,6 +20,8 @@ pub(crate) struct Login {
     /// The text of a request that is continued.
     text: Vec<u8>,
     identified: bool,
+    /// The initiator's name in lower case.
+    pub initiator: String,
     authentication: Authentication,
     declared: bool,
     pub is_discovery: bool,
@@ -83,6 +85,7 @@ impl Login {
             requests: 0,
             text: Vec::new(),
             identified: false,
+            initiator: String::new(),
             authentication: Authentication::Method,
             declared: false,
             is_discovery: false,
@@ -157,7 +160,11 @@ impl Login {
     /// The initiator names itself and the target.
     fn identify(&mut self, pairs: &[(&str, &str)], target: &IscsiTarget) -> Result<(), Status> {
         let value = |key: &str| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        value("InitiatorName").filter(|name| !name.is_empty()).ok_or(status::MISSING_PARAMETER)?;
+        let initiator = value("InitiatorName").filter(|name| !name.is_empty()).ok_or(status::MISSING_PARAMETER)?;
+        if initiator.len() > NAME_BYTES_MAX {
+            return Err(status::INITIATOR_ERROR);
+        }
+        self.initiator = initiator.to_ascii_lowercase();
         self.is_discovery = match value("SessionType") {
             None | Some("Normal") => false,
             Some("Discovery") => true,

@@ -106,8 +106,19 @@ impl MockInitiator {
     /// Connects and logs in with these parameters besides the names.
     #[must_use]
     pub fn logged_in(target: Arc<IscsiTarget>, store: Box<dyn Store>, parameters: &[(&str, &str)]) -> Self {
+        MockInitiator::logged_in_as("iqn.2026-11.org.example:mock", target, store, parameters)
+    }
+
+    /// As [`logged_in`](Self::logged_in), with this name.
+    #[must_use]
+    pub fn logged_in_as(
+        name: &str,
+        target: Arc<IscsiTarget>,
+        store: Box<dyn Store>,
+        parameters: &[(&str, &str)],
+    ) -> Self {
         let mut initiator = MockInitiator::new(target.clone(), store);
-        let names = [("InitiatorName", "iqn.2026-11.org.example:mock"), ("TargetName", &target.name)];
+        let names = [("InitiatorName", name), ("TargetName", &target.name)];
         initiator.log_in(stage::OPERATIONAL, stage::FULL_FEATURE, &[&names, parameters].concat());
         initiator.digests = parameters.contains(&("HeaderDigest", "CRC32C"));
         initiator

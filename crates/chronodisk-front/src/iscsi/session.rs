@@ -172,7 +172,7 @@ impl IscsiSession {
     #[must_use]
     pub fn new(target: Arc<IscsiTarget>, address: String, memory: Arc<MemoryLimit>) -> Self {
         IscsiSession {
-            nexus: target.unit.nexus(),
+            nexus: target.unit.nexus(""),
             target,
             address,
             phase: Phase::Login(Box::new(Login::new())),
@@ -380,6 +380,7 @@ impl IscsiSession {
         }
         self.phase = Phase::Ended { hard: !matches!(reason, Reason::InputEnded) };
         self.end_to_tell = Some(reason);
+        self.target.unit.end_session(&self.nexus);
         // Their data can't come any more.
         for slot in self.tasks.slots() {
             if self.tasks.get(slot).state == State::Receiving {
@@ -416,9 +417,9 @@ impl IscsiSession {
     }
 
     fn dispatch(&mut self, slot: u32) -> Option<IscsiRequest> {
-        let resets = self.target.unit.resets();
+        let aborts = self.target.unit.aborts(&self.nexus);
         let task: &mut Task = self.tasks.get_mut(slot);
-        if task.resets != resets {
+        if task.aborts != aborts {
             self.finish_by_reset(slot);
             return None;
         }
@@ -503,6 +504,10 @@ impl IscsiSession {
         let answer = login.request(header, self.input.at(data), &self.target);
         (self.parameters, self.sender.next_command) = (login.parameters, header.command_number());
         let is_discovery = login.is_discovery;
+        if answer.is_complete && !is_discovery {
+            let name = format!("{},i,0x{}", login.initiator, session_number(header));
+            self.nexus = self.target.unit.nexus(&name);
+        }
         self.sender.last_command = self.sender.next_command.wrapping_add(WINDOW_COUNT - 1);
         let mut response = Header::new(opcode::LOGIN_RESPONSE, answer.flags);
         // The initiator's number of the session, and its tag.
@@ -589,6 +594,11 @@ impl IscsiSession {
         response.set_u32(16, NO_TAG);
         self.sender.send(response, &header.0, Counted::Yes);
     }
+}
+
+/// The initiator's number of its session (`ISID`), in hexadecimal.
+fn session_number(header: &Header) -> String {
+    header.0[8..14].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The sense data of a store's failure.

@@ -8,7 +8,7 @@ use crate::scsi::LogicalUnit;
 /// The beginning of all target names: the naming authority's date and reversed domain; RFC 3721.
 const NAME_PREFIX: &str = "iqn.2026-11.org.chronodisk:";
 /// Longest name; RFC 3722.
-const NAME_BYTES_MAX: usize = 223;
+pub(crate) const NAME_BYTES_MAX: usize = 223;
 /// The shortest secret: 96 bits without encryption of the connection; RFC 7143, 9.2.1.
 pub const SECRET_BYTES_MIN: usize = 12;
 /// The longest secret.

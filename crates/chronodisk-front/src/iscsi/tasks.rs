@@ -33,8 +33,8 @@ pub(crate) struct Task {
     pub expected_bytes: u32,
     /// Whether the initiator accepts data.
     pub accepts_data: bool,
-    /// The unit's resets at its arrival.
-    pub resets: u32,
+    /// The session's aborts by others at its arrival.
+    pub aborts: u32,
     pub incoming: Incoming,
     pub work: Option<MediumWork>,
     /// The initiator's data.
@@ -167,7 +167,7 @@ impl Tasks {
             command,
             expected_bytes: 0,
             accepts_data: false,
-            resets: 0,
+            aborts: 0,
             incoming: Incoming::default(),
             work: None,
             data: Box::default(),

@@ -95,6 +95,28 @@ pub enum Command {
         /// Writes the cache back before a stop.
         flush: bool,
     },
+    /// `RESERVE (6)`.
+    Reserve,
+    /// `RELEASE (6)`.
+    Release,
+    /// `PERSISTENT RESERVE IN`.
+    ReserveIn {
+        /// The service action, of [`reserve_in`](super::wire::reserve_in).
+        action: u8,
+    },
+    /// `PERSISTENT RESERVE OUT`.
+    ReserveOut(ReserveOut),
+}
+
+/// The fields of `PERSISTENT RESERVE OUT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReserveOut {
+    /// The service action, of [`reserve_out`](super::wire::reserve_out).
+    pub action: u8,
+    /// The fields `SCOPE` and `TYPE`.
+    pub scope_and_type: u8,
+    /// The field `PARAMETER LIST LENGTH`.
+    pub parameter_bytes: u32,
 }
 
 /// The fields of `MODE SENSE`.
@@ -145,7 +167,7 @@ impl LogicalUnit {
     /// The sense data of a refusal.
     pub fn decode(&self, cdb: &[u8; CDB_BYTES]) -> Result<Decoded, Sense> {
         let supported = Supported::of(cdb).filter(|supported| self.supports(supported));
-        let supported = supported.ok_or(Sense::INVALID_OPCODE)?;
+        let supported = supported.ok_or_else(|| unknown(cdb))?;
         if let Some(byte) = supported.wrong_byte(cdb) {
             return Err(Sense::in_command(byte));
         }
@@ -169,6 +191,7 @@ impl LogicalUnit {
             opcode::START_STOP_UNIT => {
                 answered(Command::StartStop { start: cdb[4] & 1 != 0, flush: cdb[4] & 4 == 0 }, 0)
             }
+            opcode::PERSISTENT_RESERVE_IN | opcode::PERSISTENT_RESERVE_OUT => persistent(cdb)?,
             _ => primary(cdb)?,
         };
         self.permits(&decoded.command)?;
@@ -234,6 +257,8 @@ impl LogicalUnit {
 fn primary(cdb: &[u8; CDB_BYTES]) -> Result<Decoded, Sense> {
     Ok(match cdb[0] {
         opcode::TEST_UNIT_READY => answered(Command::TestUnitReady, 0),
+        opcode::RESERVE_6 => answered(Command::Reserve, 0),
+        opcode::RELEASE_6 => answered(Command::Release, 0),
         opcode::REQUEST_SENSE => answered(Command::RequestSense { descriptor: cdb[1] & 1 != 0 }, cdb[4].into()),
         opcode::INQUIRY => {
             let page = (cdb[1] & 1 != 0).then_some(cdb[2]);
@@ -283,6 +308,24 @@ fn primary(cdb: &[u8; CDB_BYTES]) -> Result<Decoded, Sense> {
         }
         _ => return Err(Sense::INVALID_OPCODE),
     })
+}
+
+/// Commands of persistent reservations.
+fn persistent(cdb: &[u8; CDB_BYTES]) -> Result<Decoded, Sense> {
+    let action = cdb[1] & 0x1F;
+    if cdb[0] == opcode::PERSISTENT_RESERVE_IN {
+        return Ok(answered(Command::ReserveIn { action }, number(&cdb[7..9]) as u32));
+    }
+    let parameter_bytes = parameters(number(&cdb[5..9]), 5)?;
+    Ok(sent(Command::ReserveOut(ReserveOut { action, scope_and_type: cdb[2], parameter_bytes }), parameter_bytes))
+}
+
+/// The refusal of an unknown command, or of an unknown action of a known one.
+fn unknown(cdb: &[u8; CDB_BYTES]) -> Sense {
+    match cdb[0] {
+        opcode::PERSISTENT_RESERVE_IN | opcode::PERSISTENT_RESERVE_OUT => Sense::in_command(1),
+        _ => Sense::INVALID_OPCODE,
+    }
 }
 
 /// The byte of a command's length.

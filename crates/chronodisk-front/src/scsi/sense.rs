@@ -70,6 +70,10 @@ impl Sense {
     pub const NO_SUCH_UNIT: Sense = Sense::illegal((0x25, 0x00));
     /// The parameters are longer or shorter than their length says.
     pub const PARAMETER_LENGTH: Sense = Sense::illegal((0x1A, 0x00));
+    /// The type of a reservation differs from that of its release.
+    pub const INVALID_RELEASE: Sense = Sense::illegal((0x26, 0x04));
+    /// The unit has its most registrations.
+    pub const NO_REGISTRATION: Sense = Sense::illegal((0x55, 0x04));
     /// Parameters can't be saved.
     pub const SAVING_NOT_SUPPORTED: Sense = Sense::illegal((0x39, 0x00));
     /// The transport announced another length than the command.
@@ -82,6 +86,12 @@ impl Sense {
     pub const RESET: Sense = Sense::new(SenseKey::UnitAttention, (0x29, 0x03));
     /// Another initiator has changed a mode page.
     pub const MODE_CHANGED: Sense = Sense::new(SenseKey::UnitAttention, (0x2A, 0x01));
+    /// Another initiator has removed the reservation with all registrations.
+    pub const RESERVATIONS_PREEMPTED: Sense = Sense::new(SenseKey::UnitAttention, (0x2A, 0x03));
+    /// Another initiator has ended a reservation that gave registrants access, or changed its type.
+    pub const RESERVATIONS_RELEASED: Sense = Sense::new(SenseKey::UnitAttention, (0x2A, 0x04));
+    /// Another initiator has removed the registration.
+    pub const REGISTRATIONS_PREEMPTED: Sense = Sense::new(SenseKey::UnitAttention, (0x2A, 0x05));
     /// Unknown task attribute.
     pub const INVALID_MESSAGE: Sense = Sense::new(SenseKey::AbortedCommand, (0x49, 0x00));
     /// Data that the target did not ask for.

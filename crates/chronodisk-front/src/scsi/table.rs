@@ -1,6 +1,6 @@
 //! The supported commands, and the bits of each that may be set.
 
-use super::wire::{CDB_BYTES, opcode, service_action};
+use super::wire::{CDB_BYTES, opcode, reserve_in, reserve_out, service_action};
 
 /// A supported command.
 #[derive(Debug)]
@@ -24,13 +24,15 @@ const DPO_FUA: u8 = 0x18;
 const DPO_BYTCHK: u8 = 0x16;
 
 /// The commands in ascending order of their operation codes.
-pub(crate) static SUPPORTED: [Supported; 28] = [
+pub(crate) static SUPPORTED: [Supported; 41] = [
     command(opcode::TEST_UNIT_READY, &[0; 5]),
     command(opcode::REQUEST_SENSE, &[1, 0, 0, F, 0]),
     command(opcode::READ_6, &[0x1F, F, F, F, 0]),
     command(opcode::WRITE_6, &[0x1F, F, F, F, 0]),
     command(opcode::INQUIRY, &[1, F, F, F, 0]),
     command(opcode::MODE_SELECT_6, &[0x11, 0, 0, F, 0]),
+    command(opcode::RESERVE_6, &[0; 5]),
+    command(opcode::RELEASE_6, &[0; 5]),
     command(opcode::MODE_SENSE_6, &[8, F, F, F, 0]),
     command(opcode::START_STOP_UNIT, &[1, 0, 0, 5, 0]),
     command(opcode::READ_CAPACITY_10, &[0; 9]),
@@ -42,6 +44,17 @@ pub(crate) static SUPPORTED: [Supported; 28] = [
     command(opcode::UNMAP, &[0, 0, 0, 0, 0, G, F, F, 0]),
     command(opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, F, F, 0]),
     command(opcode::MODE_SENSE_10, &[0x18, F, F, 0, 0, 0, F, F, 0]),
+    persistent_in(reserve_in::READ_KEYS),
+    persistent_in(reserve_in::READ_RESERVATION),
+    persistent_in(reserve_in::REPORT_CAPABILITIES),
+    persistent_in(reserve_in::READ_FULL_STATUS),
+    persistent_out(reserve_out::REGISTER),
+    persistent_out(reserve_out::RESERVE),
+    persistent_out(reserve_out::RELEASE),
+    persistent_out(reserve_out::CLEAR),
+    persistent_out(reserve_out::PREEMPT),
+    persistent_out(reserve_out::PREEMPT_AND_ABORT),
+    persistent_out(reserve_out::REGISTER_AND_IGNORE),
     command(opcode::READ_16, &[DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, G, 0]),
     command(opcode::WRITE_16, &[DPO_FUA, F, F, F, F, F, F, F, F, F, F, F, F, G, 0]),
     command(opcode::VERIFY_16, &[DPO_BYTCHK, F, F, F, F, F, F, F, F, F, F, F, F, G, 0]),
@@ -71,6 +84,14 @@ const fn action(opcode: u8, service_action: u8, after_action: &[u8]) -> Supporte
     let mut usage = usage(opcode, 2, after_action);
     usage[1] = service_action;
     Supported { opcode, service_action: Some(service_action), len: 2 + after_action.len(), usage }
+}
+
+const fn persistent_in(service_action: u8) -> Supported {
+    action(opcode::PERSISTENT_RESERVE_IN, service_action, &[0, 0, 0, 0, 0, F, F, 0])
+}
+
+const fn persistent_out(service_action: u8) -> Supported {
+    action(opcode::PERSISTENT_RESERVE_OUT, service_action, &[F, 0, 0, F, F, F, F, 0])
 }
 
 const fn usage(opcode: u8, start: usize, bits: &[u8]) -> [u8; CDB_BYTES] {

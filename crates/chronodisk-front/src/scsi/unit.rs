@@ -1,10 +1,13 @@
 //! A logical unit: its description, its state, and its answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::ports::Port;
+use super::reservations::{Reservations, Reserved};
 use super::table::Supported;
 use super::wire::{mode_page, opcode};
-use super::{Command, Decoded, Sense, inquiry, mode, opcodes};
+use super::{Command, Decoded, ReserveOut, Sense, inquiry, mode, opcodes};
 
 /// Properties of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +65,13 @@ pub struct LogicalUnit {
     stopped: AtomicBool,
     resets: AtomicU32,
     mode_changes: AtomicU32,
+    reservations: Mutex<Reservations>,
 }
 
 /// An initiator's view of a unit: the events that it was told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Nexus {
+    port: Arc<Port>,
     resets: u32,
     mode_changes: u32,
 }
@@ -81,6 +86,7 @@ impl LogicalUnit {
             stopped: AtomicBool::new(false),
             resets: AtomicU32::new(0),
             mode_changes: AtomicU32::new(0),
+            reservations: Mutex::default(),
         }
     }
 
@@ -96,23 +102,65 @@ impl LogicalUnit {
         self.description.capacity_bytes / u64::from(self.description.block_bytes)
     }
 
-    /// A new initiator's view, to which all earlier events are known.
+    /// The view of a new session of an initiator's port, to which all earlier events are known.
     #[must_use]
-    pub fn nexus(&self) -> Nexus {
-        Nexus { resets: self.resets(), mode_changes: self.mode_changes.load(Ordering::Relaxed) }
+    pub fn nexus(&self, port: &str) -> Nexus {
+        let port = Arc::new(Port::new(port));
+        self.reservations().ports.add(&port);
+        Nexus { port, resets: self.resets(), mode_changes: self.mode_changes.load(Ordering::Relaxed) }
     }
 
-    /// Number of resets so far. A command of another reset count than at its arrival was aborted.
+    pub(crate) fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether reservations permit a command; otherwise its status is `RESERVATION CONFLICT`.
+    #[must_use]
+    pub fn admits(&self, command: &Command, nexus: &Nexus) -> bool {
+        self.reservations().admit(&nexus.port, command.access())
+    }
+
+    /// `RESERVE (6)` and `RELEASE (6)`; `None` for other commands.
+    pub(crate) fn reserve_6(&self, command: &Command, nexus: &Nexus) -> Option<Reserved> {
+        match command {
+            Command::Reserve => Some(self.reservations().reserve_6(&nexus.port)),
+            Command::Release => Some(self.reservations().release_6(&nexus.port)),
+            _ => None,
+        }
+    }
+
+    /// Applies the parameters of `PERSISTENT RESERVE OUT`.
+    ///
+    /// # Errors
+    /// The sense data of a refusal; nothing has changed then.
+    pub fn reserve_out(&self, asked: &ReserveOut, parameters: &[u8], nexus: &Nexus) -> Result<Reserved, Sense> {
+        self.reservations().persistent(&nexus.port, asked, parameters)
+    }
+
+    /// Ends what lasts as long as a session.
+    pub(crate) fn end_session(&self, nexus: &Nexus) {
+        self.reservations().end_session(&nexus.port);
+    }
+
+    /// Number of events so far that abort a session's commands: resets, and preemptions with an abort. A command of
+    /// another count than at its arrival was aborted.
+    #[must_use]
+    pub fn aborts(&self, nexus: &Nexus) -> u32 {
+        self.resets().wrapping_add(nexus.port.aborts())
+    }
+
+    /// Number of resets so far.
     #[must_use]
     pub fn resets(&self) -> u32 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Resets the unit: all commands are aborted, and mode pages have their default values.
+    /// Resets the unit: all commands are aborted, mode pages have their default values, and a `RESERVE (6)` ends.
     pub fn reset(&self) {
         self.resets.fetch_add(1, Ordering::Relaxed);
         self.stopped.store(false, Ordering::Relaxed);
         self.write_cache.store(self.description.volatile_cache, Ordering::Relaxed);
+        self.reservations().reset();
     }
 
     /// Starts or stops the medium.
@@ -139,12 +187,14 @@ impl LogicalUnit {
     /// An event that the initiator was not told; it is then.
     #[must_use]
     pub fn attention(&self, nexus: &mut Nexus) -> Option<Sense> {
-        let now = self.nexus();
-        if std::mem::replace(&mut nexus.resets, now.resets) != now.resets {
+        let (resets, mode_changes) = (self.resets(), self.mode_changes.load(Ordering::Relaxed));
+        if std::mem::replace(&mut nexus.resets, resets) != resets {
             return Some(Sense::RESET);
         }
-        (std::mem::replace(&mut nexus.mode_changes, now.mode_changes) != now.mode_changes)
-            .then_some(Sense::MODE_CHANGED)
+        if std::mem::replace(&mut nexus.mode_changes, mode_changes) != mode_changes {
+            return Some(Sense::MODE_CHANGED);
+        }
+        nexus.port.take_notice()
     }
 
     /// Whether an event precedes the execution of a command; SAM-5, 5.14.
@@ -193,6 +243,7 @@ impl LogicalUnit {
             Command::ModeSense(sense) => mode::sense(self, &sense)?,
             Command::ReadCapacity { long } => self.capacity(long),
             Command::ReportOpcodes(report) => opcodes::report(self, &report)?,
+            Command::ReserveIn { action } => self.reservations().report(action),
             _ => return Ok(None),
         };
         answer.truncate(decoded.allocation_bytes as usize);

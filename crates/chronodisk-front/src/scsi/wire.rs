@@ -14,6 +14,10 @@ pub mod opcode {
     pub const INQUIRY: u8 = 0x12;
     /// `MODE SELECT (6)`.
     pub const MODE_SELECT_6: u8 = 0x15;
+    /// `RESERVE (6)`; SPC-2.
+    pub const RESERVE_6: u8 = 0x16;
+    /// `RELEASE (6)`; SPC-2.
+    pub const RELEASE_6: u8 = 0x17;
     /// `MODE SENSE (6)`.
     pub const MODE_SENSE_6: u8 = 0x1A;
     /// `START STOP UNIT`.
@@ -36,6 +40,10 @@ pub mod opcode {
     pub const MODE_SELECT_10: u8 = 0x55;
     /// `MODE SENSE (10)`.
     pub const MODE_SENSE_10: u8 = 0x5A;
+    /// `PERSISTENT RESERVE IN`.
+    pub const PERSISTENT_RESERVE_IN: u8 = 0x5E;
+    /// `PERSISTENT RESERVE OUT`.
+    pub const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
     /// `READ (16)`.
     pub const READ_16: u8 = 0x88;
     /// `WRITE (16)`.
@@ -66,6 +74,38 @@ pub mod service_action {
     pub const REPORT_SUPPORTED_OPERATION_CODES: u8 = 0x0C;
 }
 
+/// Service actions of `PERSISTENT RESERVE IN`; SPC-4, 6.15.1.
+pub mod reserve_in {
+    /// `READ KEYS`.
+    pub const READ_KEYS: u8 = 0x00;
+    /// `READ RESERVATION`.
+    pub const READ_RESERVATION: u8 = 0x01;
+    /// `REPORT CAPABILITIES`.
+    pub const REPORT_CAPABILITIES: u8 = 0x02;
+    /// `READ FULL STATUS`.
+    pub const READ_FULL_STATUS: u8 = 0x03;
+}
+
+/// Service actions of `PERSISTENT RESERVE OUT`; SPC-4, 6.16.2.
+pub mod reserve_out {
+    /// `REGISTER`.
+    pub const REGISTER: u8 = 0x00;
+    /// `RESERVE`.
+    pub const RESERVE: u8 = 0x01;
+    /// `RELEASE`.
+    pub const RELEASE: u8 = 0x02;
+    /// `CLEAR`.
+    pub const CLEAR: u8 = 0x03;
+    /// `PREEMPT`.
+    pub const PREEMPT: u8 = 0x04;
+    /// `PREEMPT AND ABORT`.
+    pub const PREEMPT_AND_ABORT: u8 = 0x05;
+    /// `REGISTER AND IGNORE EXISTING KEY`.
+    pub const REGISTER_AND_IGNORE: u8 = 0x06;
+    /// `REGISTER AND MOVE`, which is refused.
+    pub const REGISTER_AND_MOVE: u8 = 0x07;
+}
+
 /// Status codes; SAM-5, 5.3.1.
 pub mod status {
     /// `GOOD`.
@@ -74,6 +114,8 @@ pub mod status {
     pub const CHECK_CONDITION: u8 = 0x02;
     /// `BUSY`.
     pub const BUSY: u8 = 0x08;
+    /// `RESERVATION CONFLICT`.
+    pub const RESERVATION_CONFLICT: u8 = 0x18;
     /// `TASK SET FULL`.
     pub const TASK_SET_FULL: u8 = 0x28;
     /// `TASK ABORTED`.
