@@ -7,7 +7,7 @@
 //!                                      │ written│ read  │
 //! ```
 //!
-//! - A lost member is replaced by the next spare at once. Its sectors are rebuilt in ascending order, one *window* after
+//! - A lost member is replaced by the next spare at once. Its sectors are rebuilt in order, one *window* after
 //!   the other: the same sectors of all other members with parity, or one copy, are read and then written to the spare.
 //!   The next window is read while one is written.
 //! - Sectors below the mark are read from and written to the spare. Above, the array stays degraded.
