@@ -102,6 +102,15 @@ impl FindMembers for MemberProfiles<'_> {
             ([], false) => Err(fields.error("expected `members = [..]`, or `member` and `count`")),
         }
     }
+
+    fn listed(
+        &mut self,
+        fields: &mut Fields<'_>,
+        key: &'static str,
+        most: usize,
+    ) -> Result<Vec<Arc<Design>>, ProfileError> {
+        fields.texts(key, most)?.iter().map(|name| self.find(fields, key, name)).collect()
+    }
 }
 
 impl<'a> MemberProfiles<'a> {

@@ -37,6 +37,14 @@ pub(crate) trait FindMembers {
 
     /// The members named by `members = ["A", "B"]`, or by `member = "A"` and `count = 3`: from one to `most`.
     fn several(&mut self, fields: &mut Fields<'_>, most: usize) -> Result<Vec<Arc<Design>>, ProfileError>;
+
+    /// The devices named by an array of texts under `key`: at most `most`, none if the key is missing.
+    fn listed(
+        &mut self,
+        fields: &mut Fields<'_>,
+        key: &'static str,
+        most: usize,
+    ) -> Result<Vec<Arc<Design>>, ProfileError>;
 }
 
 /// A device as its profile describes it, checked: any number can be built.

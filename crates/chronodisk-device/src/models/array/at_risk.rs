@@ -69,6 +69,8 @@ impl AtRisk {
             self.sectors = self.sectors.and(&newer);
             return;
         }
+        // A newer write may be durable already.
+        let newer = newer.and(&self.sectors);
         let still: Vec<_> = newer.within(changed(&request)).collect();
         self.sectors.remove(changed(&request));
         still.into_iter().for_each(|range| self.sectors.insert(range));
@@ -88,8 +90,9 @@ impl Array {
             return;
         }
         if self.at_risk.sectors.ranges().len() >= self.at_risk.limit {
-            let there = MemberSet::first(self.layout.members).without(self.failed(context.now()));
-            let Some(volatile) = self.volatile_in(there, |member| context.volatile(member)) else { return };
+            let there = self.holders(context.now());
+            let of_member = |member| context.volatile(self.device(member));
+            let Some(volatile) = self.volatile_in(there, of_member) else { return };
             self.at_risk.keep(&volatile);
         }
         self.at_risk.arrive(request, self.parents.iter().map(|parent| &parent.request));
@@ -108,34 +111,37 @@ impl Array {
         if self.at_risk.sectors.is_empty() || durable.is_empty() {
             return;
         }
-        let Some(volatile) = self.volatile_in(holders, |member| context.volatile(member)) else { return };
+        let of_member = |member| context.volatile(self.device(member));
+        let Some(volatile) = self.volatile_in(holders, of_member) else { return };
         volatile.ranges().iter().for_each(|range| durable.remove(range.clone()));
         durable.ranges().iter().for_each(|range| self.at_risk.sectors.remove(range.clone()));
     }
 
     /// The volatile sectors at `now`; `None` if a member does not know.
     pub(super) fn volatile_at(&self, now: Nanos, members: &Members) -> Option<SectorSet> {
-        let there = MemberSet::first(self.layout.members).without(self.failed(now));
+        let there = self.holders(now);
+        let of_member = |member| members.volatile(now, self.device(member));
         if !self.is_redundant() {
-            return self.volatile_in(there, |member| members.volatile(now, member));
+            return self.volatile_in(there, of_member);
         }
         let outstanding: SectorSet = self.parents.iter().map(|parent| changed(&parent.request)).collect();
         if !members.has_volatile_cache() {
             return Some(outstanding);
         }
-        let volatile = self.volatile_in(there, |member| members.volatile(now, member))?;
+        let volatile = self.volatile_in(there, of_member)?;
         Some(volatile.and(&self.at_risk.sectors))
     }
 
-    /// The sectors of the array that are volatile in these members, and the new data of requests with parity that are
-    /// not done.
+    /// The sectors of the array that are volatile in these members, and the new data of requests that are not done and
+    /// have parity or wait for a rebuild.
     fn volatile_in(
         &self,
         holders: MemberSet,
         mut of_member: impl FnMut(usize) -> Option<SectorSet>,
     ) -> Option<SectorSet> {
         let has_parity = self.layout.has_parity();
-        let unfinished = self.parents.iter().filter(|_| has_parity).map(|parent| changed(&parent.request));
+        let unfinished =
+            self.parents.iter().filter(|parent| has_parity || parent.held).map(|parent| changed(&parent.request));
         let mut ranges: Vec<_> = unfinished.collect();
         for member in holders.iter() {
             let volatile = of_member(member)?;

@@ -139,6 +139,20 @@ impl Layout {
         }
     }
 
+    /// Sectors of each member that are in use, of an array with copies or parity.
+    pub(crate) fn used_sectors(&self) -> u64 {
+        let chunks = self.capacity_sectors / self.chunk_sectors;
+        let rows = match self.shape {
+            Shape::Linear(_) => 1,
+            Shape::Copies { copies, layout: CopyLayout::Near, .. } => {
+                (chunks * copies as u64).div_ceil(self.members as u64)
+            }
+            Shape::Copies { copies, .. } => chunks / self.members as u64 * copies as u64,
+            Shape::Parity { .. } => chunks / self.units() as u64,
+        };
+        rows * self.chunk_sectors
+    }
+
     /// Sectors of data in a row.
     pub(crate) fn row_sectors(&self) -> u64 {
         self.units() as u64 * self.chunk_sectors

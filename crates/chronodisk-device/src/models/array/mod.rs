@@ -12,6 +12,10 @@
 //! fail-at = "30 s"              # when they go; from the start if missing
 //! read-policy = "nearest"       # raid1, raid10: the default; round-robin, fewest-outstanding, primary
 //! stripe-cache = 256            # raid4, raid5, raid6: rows of blocks in the stripe cache; the default
+//! spares = ["first-disk"]       # devices that replace lost members; levels with redundancy
+//! sync-speed-max = "204.8 MB/s" # most speed of a rebuild on an idle array; the default
+//! sync-speed-min = "1.024 MB/s" # speed of a rebuild beside other requests; the default
+//! sync-window = "1 MiB"         # sectors of each member that are rebuilt at a time; the default
 //! bus-rate = "160 MB/s"         # members behind one bus, see the module `bus`; with bus-overhead, bus-arbitration
 //! ```
 //!
@@ -26,12 +30,13 @@
 //! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a row that is
 //!   handled after a failure takes it into account. With a failed member, RAID 4, 5 and 6 also read through the cache.
 //! - Reads that fail are repaired from the other members, and members that fail a write are dropped (`repair`).
+//! - A lost member is rebuilt onto a spare in the background (`rebuild`).
 //! - A flush goes to all members, `fua` with the data and parity writes of its rows. A write of zeros goes as such to
 //!   the members; on rows of chunks with parity that it covers in part, it is a plain write. A discard with parity
 //!   reaches the rows that it covers completely, as in md. The array takes discards if all its members do.
 //!
-//! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
-//! growth of md's stripe cache, and reads that wait for a write to the same row.
+//! Not modelled: the time of the host's processor (parity, copying), bitmaps and journals, growth of md's stripe
+//! cache, and reads that wait for a write to the same row.
 
 mod at_risk;
 mod balance;
@@ -39,6 +44,7 @@ mod jobs;
 mod layout;
 mod parity;
 mod policy;
+mod rebuild;
 mod repair;
 mod rows;
 mod runs;
@@ -53,7 +59,7 @@ use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::{Blueprint, Design, FindMembers};
 use crate::models::bus;
-use crate::quantity::Bytes;
+use crate::quantity::{Bytes, Rate};
 use crate::{BuildOptions, DeviceInfo, DeviceModel};
 use at_risk::AtRisk;
 use balance::{Balance, ReadPolicy};
@@ -61,6 +67,7 @@ use jobs::BlockSize;
 pub(crate) use layout::MAX_MEMBERS;
 use layout::{CopyLayout, Layout, MemberSet, ParityLayout, Shape};
 use policy::Array;
+use rebuild::Pace;
 use stripes::Stripes;
 
 /// The level of an array.
@@ -111,9 +118,15 @@ const DEFAULT_CHUNK: Bytes = Bytes(512 << 10);
 /// Default of `stripe_cache_size` in Linux's `drivers/md/raid5.c` (`NR_STRIPES`).
 const DEFAULT_STRIPE_CACHE: u32 = 256;
 
+/// Defaults of `speed_limit_min` and `speed_limit_max` in md(4): 1000 and 200000 KiB/s.
+const DEFAULT_SYNC_SPEEDS: [Rate; 2] = [Rate(1_000 << 10), Rate(200_000 << 10)];
+
+/// As many sectors as md's stripe cache has of a member by default.
+const DEFAULT_SYNC_WINDOW: Bytes = Bytes(1 << 20);
+
 /// Kind `array`: the keys as the module shows them.
-pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
-    let members = members.several(fields, MAX_MEMBERS)?;
+pub(crate) fn parse(fields: &mut Fields<'_>, found: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let members = found.several(fields, MAX_MEMBERS)?;
     let layout = Arc::new(parse_layout(fields, &members)?);
     let (failed, failing) = parse_failures(fields, &layout)?;
     let policy = match layout.shape {
@@ -125,10 +138,13 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
         _ => 1,
     };
     let bus = bus::parse(fields)?;
+    let (spares, pace) = parse_spares(fields, &members, &layout, found)?;
     let size = BlockSize::new(layout.chunk_sectors, sizes(&members).0 / SECTOR_BYTES);
-    let blueprint = blueprint(&members, layout, bus, most_stripes, move |layout, turning| {
+    let (count, devices) = (spares.len(), [members, spares].concat());
+    let blueprint = blueprint(&devices, layout, bus, most_stripes, move |layout, turning| {
         let balance = Balance::new(policy, layout.members, turning);
-        Array::new(layout, failed, failing, balance, (most_stripes, size))
+        let array = Array::new(layout, failed, failing, balance, (most_stripes, size));
+        if count > 0 { array.with_spares(count, pace) } else { array }
     });
     Ok(blueprint)
 }
@@ -144,7 +160,7 @@ pub(crate) fn in_a_row(member: &Arc<Design>, count: usize) -> Blueprint {
     })
 }
 
-/// The array with the policy that `policy` makes from the layout and the rotational members.
+/// The array with the policy that `policy` makes from the layout and the rotational members. Spares follow the members.
 fn blueprint(
     members: &[Arc<Design>],
     layout: Arc<Layout>,
@@ -159,7 +175,9 @@ fn blueprint(
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let members = build_members(&designs, seed);
         let mut turning = MemberSet::default();
-        for (number, _) in members.iter().enumerate().filter(|(_, member)| member.info().rotational) {
+        for (number, _) in
+            members.iter().take(layout.members).enumerate().filter(|(_, member)| member.info().rotational)
+        {
             turning.insert(number);
         }
         let info = array_info(info, &layout, &members);
@@ -281,6 +299,51 @@ fn parse_failures(fields: &mut Fields<'_>, layout: &Layout) -> Result<Failures, 
     if at > Nanos::ZERO { Ok((MemberSet::default(), Some((at, gone)))) } else { Ok((gone, None)) }
 }
 
+/// The spares, and the limits of rebuilds.
+fn parse_spares(
+    fields: &mut Fields<'_>,
+    members: &[Arc<Design>],
+    layout: &Layout,
+    found: &mut dyn FindMembers,
+) -> Result<(Vec<Arc<Design>>, Pace), ProfileError> {
+    let spares = found.listed(fields, "spares", MAX_MEMBERS - members.len())?;
+    if !spares.is_empty() && layout.copies() == 1 && !layout.has_parity() {
+        return Err(fields.error_at("spares", "the level has no redundancy from which to rebuild a member"));
+    }
+    let (block, used_bytes) = (sizes(members).0, layout.used_sectors() * SECTOR_BYTES);
+    if let Some(spare) = spares.iter().find(|spare| spare.capacity_bytes() < used_bytes) {
+        let (small, used) = (Bytes(spare.capacity_bytes()), Bytes(used_bytes));
+        return Err(fields.error_at("spares", format!("a spare of {small}; the array uses {used} of each member")));
+    }
+    if spares.iter().any(|spare| spare.logical_block_bytes() > block) {
+        let block = Bytes(block);
+        return Err(fields.error_at("spares", format!("a spare's block is larger than the members' block, {block}")));
+    }
+    let [min, max] = DEFAULT_SYNC_SPEEDS;
+    let max = fields.quantity_or("sync-speed-max", max)?;
+    let min = fields.quantity_or("sync-speed-min", min.min(max))?;
+    if min > max || min == Rate(0) {
+        return Err(
+            fields.error_at("sync-speed-min", format!("expected more than zero, up to `sync-speed-max`, {max}"))
+        );
+    }
+    let Bytes(window) = fields.quantity_or("sync-window", DEFAULT_SYNC_WINDOW)?;
+    if window == 0 || !window.is_multiple_of(block.max(PAGE_BYTES)) || window > LARGEST_WINDOW_BYTES {
+        let (unit, most) = (Bytes(block.max(PAGE_BYTES)), Bytes(LARGEST_WINDOW_BYTES));
+        return Err(fields.error_at("sync-window", format!("expected a multiple of {unit}, up to {most}")));
+    }
+    if let Some(key) = SYNC_KEYS.into_iter().find(|key| spares.is_empty() && fields.has(key)) {
+        return Err(fields.error_at(key, "there are no `spares`"));
+    }
+    Ok((spares, Pace { min, max, window_sectors: window / SECTOR_BYTES }))
+}
+
+const SYNC_KEYS: [&str; 3] = ["sync-speed-max", "sync-speed-min", "sync-window"];
+const PAGE_BYTES: u64 = jobs::PAGE_SECTORS * SECTOR_BYTES;
+const LARGEST_WINDOW_BYTES: u64 = 1 << 30;
+
+#[cfg(test)]
+mod rebuild_tests;
 #[cfg(test)]
 mod repair_tests;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::at_risk::AtRisk;
 use super::balance::Balance;
 use super::jobs::{BlockSize, Jobs};
 use super::layout::{Layout, MemberSector, MemberSet, Shape};
+use super::rebuild::Rebuild;
 use super::repair::Repair;
 use super::runs::{Run, Runs};
 use super::stripes::Stripes;
@@ -23,7 +24,7 @@ pub(crate) struct Array {
     pub(super) failed: MemberSet,
     /// Members that fail at an instant; requests from then on don't touch them.
     pub(super) failing: Option<(Nanos, MemberSet)>,
-    balance: Balance,
+    pub(super) balance: Balance,
     /// Reads of other copies after an error.
     pub(super) repairs: Slab<Repair>,
     pub(super) parents: Slab<Parent>,
@@ -36,8 +37,10 @@ pub(crate) struct Array {
     /// Stripes to be handled. Empty between events.
     pub(super) listed: VecDeque<u32>,
     pub(super) at_risk: AtRisk,
+    /// Of an array with spares.
+    pub(super) rebuild: Option<Box<Rebuild>>,
     /// Whether a request is arriving. It cannot complete at the same instant.
-    arriving: bool,
+    pub(super) arriving: bool,
     pub(super) statistics: ArrayStatistics,
 }
 
@@ -48,6 +51,8 @@ pub(super) struct Parent {
     /// Members' requests, jobs and stripes that are not done.
     pub(super) remaining: u32,
     pub(super) status: Status,
+    /// Whether it waits for a window of a rebuild, and no member has any of it.
+    pub(super) held: bool,
 }
 
 /// The part of the array that waits for a member's answer.
@@ -61,12 +66,16 @@ pub(super) enum Owner {
     Copy(u32),
     /// Data that go back to a copy that failed to be read.
     WriteBack,
+    /// The rebuild with this number.
+    Rebuild(u32),
 }
 
 /// A request of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     owner: Owner,
+    /// Place in the layout of the device that has it.
+    pub(super) member: usize,
     pieces: u32,
     pub(super) request: Request,
 }
@@ -105,6 +114,7 @@ impl Array {
             jobs: Jobs::new(),
             listed: VecDeque::new(),
             at_risk: AtRisk::new(),
+            rebuild: None,
             arriving: false,
             statistics: ArrayStatistics::default(),
         }
@@ -118,9 +128,36 @@ impl Array {
         }
     }
 
+    /// Members that take writes: those that have not failed, and the spare during its rebuild.
+    pub(super) fn holders(&self, now: Nanos) -> MemberSet {
+        let there = MemberSet::first(self.layout.members).without(self.failed(now));
+        self.rebuild.as_ref().map_or(there, |rebuild| there.union(rebuild.member()))
+    }
+
+    /// The members without the array's data in these sectors of theirs.
+    pub(super) fn failed_in(&self, now: Nanos, span: (u64, u64)) -> MemberSet {
+        let failed = self.failed(now);
+        self.rebuild.as_ref().map_or(failed, |rebuild| failed.without(rebuild.member_with(span)))
+    }
+
+    /// The device at a member's place in the layout.
+    pub(super) fn device(&self, member: usize) -> usize {
+        self.rebuild.as_ref().map_or(member, |rebuild| rebuild.device(member))
+    }
+
+    /// Begins the work on a request whose arrival, or hold, is its only part.
+    pub(super) fn begin(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
+        match (request.op, &self.layout.shape) {
+            (Op::Flush, _) => self.flush(parent, request, context),
+            (Op::Read, Shape::Parity { .. }) => self.read_rows(parent, request, context),
+            (_, Shape::Parity { .. }) => self.write_rows(parent, request, context),
+            _ => self.pieces(parent, request, context),
+        }
+        self.release(parent, context);
+    }
+
     fn flush(&mut self, parent: u32, request: Request, context: &mut Context<'_>) {
-        let failed = self.failed(context.now());
-        for member in (0..self.layout.members).filter(|&member| !failed.contains(member)) {
+        for member in self.holders(context.now()).iter() {
             self.submit_part(Owner::Request(parent), member, 0, request, context);
         }
     }
@@ -149,18 +186,20 @@ impl Array {
         }
         let Shape::Copies { copies, .. } = layout.shape else { return };
         let (chunk, offset) = (sector / layout.chunk_sectors, sector % layout.chunk_sectors);
+        let rebuild = self.rebuild.as_deref();
         let places = (0..copies)
             .filter_map(|copy| layout.copy(chunk, copy))
-            .filter(|place| !failed.contains(place.member))
-            .map(|place| MemberSector { sector: place.sector + offset, ..place });
+            .map(|place| MemberSector { sector: place.sector + offset, ..place })
+            .map(|place| (place, held_sectors(rebuild, failed, place, length)));
         if request.op == Op::Read {
+            let places = places.filter(|place| place.1 == length).map(|place| place.0);
             if let Some(place) = self.balance.choose(places, length) {
                 self.runs.add(place.member, (place.sector, place.sector + length), request.op, request.fua);
                 self.balance.given(place.member, 1);
             }
             return;
         }
-        for place in places {
+        for (place, length) in places.filter(|place| place.1 > 0) {
             self.runs.add(place.member, (place.sector, place.sector + length), request.op, request.fua);
             self.balance.given(place.member, 1);
         }
@@ -187,11 +226,11 @@ impl Array {
         request: Request,
         context: &mut Context<'_>,
     ) {
-        let part = self.parts.insert(Part { owner, pieces, request });
+        let part = self.parts.insert(Part { owner, member, pieces, request });
         if let Owner::Request(parent) = owner {
             self.parents.get_mut(parent).remaining += 1;
         }
-        context.submit(member, u64::from(part), request);
+        context.submit(self.device(member), u64::from(part), request);
     }
 
     /// Handles the end of a part of a request.
@@ -203,10 +242,20 @@ impl Array {
         }
         let Parent { request, status, .. } = self.parents.take(number);
         self.at_risk.complete(request.id, status);
+        self.host_completed(context.now());
         match self.arriving {
             true => context.complete_at_once(request.id, status),
             false => context.complete(request.id, status),
         }
+    }
+}
+
+/// How many of `length` sectors at a place its member has: the spare of a rebuild has those before the mark.
+pub(super) fn held_sectors(rebuild: Option<&Rebuild>, failed: MemberSet, place: MemberSector, length: u64) -> u64 {
+    match rebuild {
+        _ if !failed.contains(place.member) => length,
+        Some(rebuild) => rebuild.rebuilt_sectors(place, length),
+        None => 0,
     }
 }
 
@@ -215,35 +264,40 @@ impl Policy for Array {
         self.arriving = true;
         self.note_risk(request, context);
         // The arrival itself is a part, so that the request does not end before all of its parts are known.
-        let parent = self.parents.insert(Parent { request, remaining: 1, status: Status::Ok });
-        match (request.op, &self.layout.shape) {
-            (Op::Flush, _) => self.flush(parent, request, context),
-            (Op::Read, Shape::Parity { .. }) => self.read_rows(parent, request, context),
-            (_, Shape::Parity { .. }) => self.write_rows(parent, request, context),
-            _ => self.pieces(parent, request, context),
+        let parent = self.parents.insert(Parent { request, remaining: 1, status: Status::Ok, held: false });
+        if !self.holds(parent, request) {
+            self.begin(parent, request, context);
         }
-        self.release(parent, context);
         self.arriving = false;
     }
 
-    fn answer(&mut self, member: usize, tag: u64, status: Status, context: &mut Context<'_>) {
+    fn answer(&mut self, device: usize, tag: u64, status: Status, context: &mut Context<'_>) {
         let part = self.parts.take(u32::try_from(tag).expect("a part's number"));
-        let Part { owner, pieces, request } = part;
+        let Part { owner, member, pieces, request } = part;
         let (start, end) = (request.lba.0, request.end().0);
         self.balance.answered(member, pieces, (request.op != Op::Flush).then_some(end));
         match owner {
             Owner::Request(number) => {
                 let fails = status != Status::Ok;
-                let status = if fails { self.judge(number, member, &part, status, context) } else { status };
+                let status = if fails { self.judge(number, device, &part, status, context) } else { status };
                 let parent = self.parents.get_mut(number);
                 // The worst of the members' answers is the array's.
                 parent.status = parent.status.max(status);
                 self.release(number, context);
             }
-            Owner::Rows => self.rows_answered(member, (start, end), (request.op, status), context),
+            Owner::Rows => self.rows_answered((member, device), (start, end), (request.op, status), context),
             Owner::Copy(number) => self.copy_answered(number, member, request.sectors, status, context),
-            Owner::WriteBack => self.written_back(member, status, context),
+            Owner::WriteBack => self.written_back((member, device), status, context),
+            Owner::Rebuild(number) => self.rebuild_answered(number, member, (request.op, status), context),
         }
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.rebuild.as_ref().and_then(|rebuild| rebuild.next_timer(self.failing))
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>) {
+        self.advance_rebuild(context);
     }
 
     /// Data in the members that have not failed, and writes with parity until they are done.
@@ -262,6 +316,9 @@ impl Policy for Array {
         if self.layout.copies() > 1 || self.layout.has_parity() {
             sink.counter("repaired-reads", self.statistics.repaired_reads);
             sink.counter("dropped-members", self.statistics.dropped_members);
+        }
+        if let Some(rebuild) = &self.rebuild {
+            rebuild.probe(self.failed, sink);
         }
     }
 }

@@ -14,7 +14,7 @@ use chronodisk_sim::{Lba, Op, Request, Status};
 
 use super::jobs::{Blocks, Task};
 use super::layout::{MemberSector, MemberSet};
-use super::policy::{Array, Owner, Part};
+use super::policy::{Array, Owner, Part, held_sectors};
 use crate::composite::Context;
 
 /// A failed read of a part of a chunk that has copies.
@@ -41,12 +41,12 @@ impl Array {
     pub(super) fn judge(
         &mut self,
         parent: u32,
-        member: usize,
+        device: usize,
         part: &Part,
         status: Status,
         context: &mut Context<'_>,
     ) -> Status {
-        let range = (part.request.lba.0, part.request.end().0);
+        let (member, range) = (part.member, (part.request.lba.0, part.request.end().0));
         let has_parity = self.layout.has_parity();
         match part.request.op {
             _ if !has_parity && self.layout.copies() == 1 => status,
@@ -58,13 +58,25 @@ impl Array {
                 self.read_copies(parent, member, range, status, context);
                 Status::Ok
             }
-            Op::Write | Op::WriteZeroes if self.drop_member(member, status, context) => Status::Ok,
+            Op::Write | Op::WriteZeroes if self.drop_member((member, device), status, context) => Status::Ok,
             _ => status,
         }
     }
 
-    /// Drops a member that failed a write, if the array survives without it. Returns whether the member is gone.
-    pub(super) fn drop_member(&mut self, member: usize, status: Status, context: &Context<'_>) -> bool {
+    /// Drops a member whose device failed a write, if the array survives without it. Returns whether the device is
+    /// gone.
+    pub(super) fn drop_member(
+        &mut self,
+        (member, device): (usize, usize),
+        status: Status,
+        context: &Context<'_>,
+    ) -> bool {
+        if self.device(member) != device {
+            return true;
+        }
+        if self.rebuild.as_ref().is_some_and(|rebuild| rebuild.member().contains(member)) {
+            return loses_data(status) && self.drop_spare(context.now());
+        }
         if self.failed(context.now()).contains(member) {
             return true;
         }
@@ -75,6 +87,7 @@ impl Array {
         }
         self.failed.insert(member);
         self.statistics.dropped_members += 1;
+        self.notice_loss(context.now());
         true
     }
 
@@ -118,8 +131,12 @@ impl Array {
 
     /// Reads the next copy that has not failed; without one, the request fails.
     fn read_next_copy(&mut self, repair: Repair, sectors: u32, context: &mut Context<'_>) {
-        let unusable = self.failed(context.now()).union(repair.tried);
-        let Some(place) = self.copies_of(repair).find(|place| !unusable.contains(place.member)) else {
+        let (failed, length) = (self.failed(context.now()), u64::from(sectors));
+        let rebuild = self.rebuild.as_deref();
+        let usable = |place: &MemberSector| {
+            !repair.tried.contains(place.member) && held_sectors(rebuild, failed, *place, length) == length
+        };
+        let Some(place) = self.copies_of(repair).find(usable) else {
             let parent = self.parents.get_mut(repair.parent);
             parent.status = parent.status.max(repair.status);
             return self.release(repair.parent, context);
@@ -154,8 +171,10 @@ impl Array {
         }
         let failed = self.failed(context.now());
         for place in self.copies_of(repair) {
-            if repair.tried.contains(place.member) && !failed.contains(place.member) {
-                let span = (place.sector, place.sector + u64::from(sectors));
+            let length = u64::from(sectors);
+            let held = held_sectors(self.rebuild.as_deref(), failed, place, length);
+            if repair.tried.contains(place.member) && held == length {
+                let span = (place.sector, place.sector + length);
                 let there = MemberSet::first(self.layout.members).without(failed);
                 self.rewrite(place.member, span, there, context);
                 let request = Request { lba: Lba(place.sector), ..Request::new(0, Op::Write, 0, sectors) };
@@ -166,7 +185,7 @@ impl Array {
     }
 
     /// Takes the answer to data written back to a copy.
-    pub(super) fn written_back(&mut self, member: usize, status: Status, context: &Context<'_>) {
+    pub(super) fn written_back(&mut self, member: (usize, usize), status: Status, context: &Context<'_>) {
         if status == Status::Ok {
             self.statistics.repaired_reads += 1;
         } else {

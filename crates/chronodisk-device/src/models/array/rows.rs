@@ -5,9 +5,9 @@ use std::sync::Arc;
 use chronodisk_sim::{Lba, Op, Request, Status};
 
 use super::jobs::{Blocks, Job, Task};
-use super::layout::MemberSet;
+use super::layout::{MemberSector, MemberSet};
 use super::parity::{self, Method};
-use super::policy::{Array, Owner};
+use super::policy::{Array, Owner, held_sectors};
 use super::stripes::Join;
 use crate::composite::Context;
 
@@ -109,11 +109,16 @@ impl Array {
             return false;
         }
         let request = self.parents.get(parent).request;
-        let failed = self.failed(context.now());
+        let (failed, length) = (self.failed(context.now()), (rows.1 - rows.0) * chunk);
         self.statistics.full_row_writes += (rows.1 - rows.0) * per_chunk;
-        for member in MemberSet::first(self.layout.members).without(failed).iter() {
-            let part = Request { lba: Lba(rows.0 * chunk), ..request };
-            let sectors = u32::try_from((rows.1 - rows.0) * chunk).expect("no longer than the request");
+        for member in 0..self.layout.members {
+            let place = MemberSector { member, sector: rows.0 * chunk };
+            let sectors = held_sectors(self.rebuild.as_deref(), failed, place, length);
+            if sectors == 0 {
+                continue;
+            }
+            let part = Request { lba: Lba(place.sector), ..request };
+            let sectors = u32::try_from(sectors).expect("no longer than the request");
             self.submit_part(Owner::Request(parent), member, 0, Request { sectors, ..part }, context);
         }
         true
@@ -127,8 +132,11 @@ impl Array {
 
     /// Takes the next step of a stripe without requests under way, as md's `handle_stripe`.
     fn handle(&mut self, number: u32, context: &mut Context<'_>) {
-        let failed = self.failed(context.now());
-        let (row_number, row) = self.stripes.row(number, failed);
+        let size = self.stripes.size().sectors;
+        let row_number = self.stripes.row_number(number);
+        let span = (row_number * size, (row_number + 1) * size);
+        let failed = self.failed_in(context.now(), span);
+        let row = self.stripes.row(number, failed);
         if row.failed.count() > row.parities.count() {
             self.fail_row(number, context);
             return self.stripes.release(number);
@@ -139,8 +147,6 @@ impl Array {
         while let Some(parent) = self.stripes.take_read(number) {
             self.release(parent, context);
         }
-        let size = self.stripes.size().sectors;
-        let span = (row_number * size, (row_number + 1) * size);
         self.stripes.submitted(number, step.reads.count());
         let alone = self.stripes.reads_alone(number);
         for member in step.reads.iter() {
@@ -195,12 +201,12 @@ impl Array {
     /// Takes a member's answer for the blocks of consecutive rows, from the first sector to before the second.
     pub(super) fn rows_answered(
         &mut self,
-        member: usize,
+        (member, device): (usize, usize),
         (start, end): (u64, u64),
         (op, status): (Op, Status),
         context: &mut Context<'_>,
     ) {
-        let lost = status != Status::Ok && op == Op::Write && !self.drop_member(member, status, context);
+        let lost = status != Status::Ok && op == Op::Write && !self.drop_member((member, device), status, context);
         let size = self.stripes.size().sectors;
         for row in start / size..end / size {
             let number = self.stripes.find(row).expect("a stripe keeps its row while it is active");

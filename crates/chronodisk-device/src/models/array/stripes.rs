@@ -253,13 +253,18 @@ impl Stripes {
         lists
     }
 
-    /// A listed stripe's row and the number of the row.
-    pub(crate) fn row(&mut self, number: u32, failed: MemberSet) -> (u64, Row) {
+    /// The number of a stripe's row.
+    pub(crate) fn row_number(&self, number: u32) -> u64 {
+        self.stripes[number as usize].row
+    }
+
+    /// A listed stripe's row.
+    pub(crate) fn row(&mut self, number: u32, failed: MemberSet) -> Row {
         let stripe = &mut self.stripes[number as usize];
         stripe.listed = false;
-        let &mut Stripe { row, parities, present, wanted, written, covered, lost, .. } = stripe;
+        let &mut Stripe { parities, present, wanted, written, covered, lost, .. } = stripe;
         let failed = failed.union(lost);
-        (row, Row { members: self.members, parities, failed, present, wanted, written, covered })
+        Row { members: self.members, parities, failed, present, wanted, written, covered }
     }
 
     /// Blocks of failed members were computed.
