@@ -475,6 +475,36 @@ def power_cuts_peer(result: Result) -> Iterator[Figure]:
         )
 
 
+def array_failures(result: Result) -> Iterator[Figure]:
+    """An array of disks that lacks, rebuilds or waits for one of them."""
+    healthy = result["states"][0]
+    for row in result["states"]:
+        times = sorted(row["run_s"])
+        relative = statistics.median(times) / statistics.median(healthy["run_s"])
+        yield Figure(
+            f"PostMark, {row['state']}: run time, over the healthy array's",
+            f"{statistics.median(times):.1f} s ({times[0]:.1f} to {times[-1]:.1f}), {relative:.2f} times",
+        )
+    reads = result["states"][1]["disk_reads"] / healthy["disk_reads"]
+    what = "random reads, degraded: disk reads for one of the array, over the healthy array's"
+    yield Figure(what, f"{reads:.3f}", "1.75 within 5 %: 2-2/N of N disks", abs(reads / 1.75 - 1) <= 0.05)
+    for row in result["states"][1:]:
+        relative = row["read_rate"] / healthy["read_rate"]
+        is_degraded = row["state"] == "degraded"
+        yield Figure(
+            f"random reads at depth 32, {row['state']}: rate over the healthy array's",
+            f"{relative:.3f}",
+            "0.5 within 10 %, from the number of disk reads" if is_degraded else "",
+            abs(relative / 0.5 - 1) <= 0.1 if is_degraded else None,
+        )
+    for row in result["factors"]:
+        times = sorted(row["p99_ms"])
+        yield Figure(
+            f"random reads at depth 4 in a guest, one member {row['factor']} times as slow: p99",
+            f"{statistics.median(times):.1f} ms ({times[0]:.1f} to {times[-1]:.1f})",
+        )
+
+
 def bad_sectors(result: Result) -> Iterator[Figure]:
     """Files of a file system on a disk with bad sectors."""
     for row in result["rows"]:
@@ -686,6 +716,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("fast-devices", "Fast devices in a guest", fast_devices),
     ("power-cuts", "Programs against power cuts", power_cuts),
     ("power-cuts-peer", "Power cuts beside dm-log-writes", power_cuts_peer),
+    ("array-failures", "Arrays under failure", array_failures),
     ("bad-sectors", "File systems on bad sectors", bad_sectors),
     ("iscsi-conformance", "The iSCSI target under libiscsi's conformance tests", iscsi_conformance),
     ("iscsi-rates", "The iSCSI target beside tgtd", iscsi_rates),

@@ -1,0 +1,1 @@
+"""Arrays of disks under failure."""
