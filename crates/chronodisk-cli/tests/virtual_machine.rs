@@ -42,16 +42,22 @@ umount /mnt
 echo vhost-user-blk done
 ";
 
+/// The machine's kernel, if the host has one and these programs with their packages.
+fn kernel_for(programs: &[(&str, &str)]) -> Option<Kernel> {
+    if !machine::have(programs) {
+        return None;
+    }
+    let kernel = Kernel::find();
+    if kernel.is_none() {
+        println!("SKIPPED: no kernel image with its modules here (scripts/need test unpacks one)");
+    }
+    kernel
+}
+
 #[test]
 fn a_debian_kernel_makes_mounts_and_checks_file_systems() {
     let programs = [("nbd-client", "nbd-client"), ("mkfs.ext4", "e2fsprogs"), ("e2fsck", "e2fsprogs")];
-    if !machine::have(&programs) {
-        return;
-    }
-    let Some(kernel) = Kernel::find() else {
-        println!("SKIPPED: no kernel image with its modules here (scripts/need test unpacks one)");
-        return;
-    };
+    let Some(kernel) = kernel_for(&programs) else { return };
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root.cpio");
     let names = programs.map(|(name, _)| name);
@@ -121,13 +127,7 @@ echo iscsi done
 #[test]
 fn a_debian_kernel_uses_the_iscsi_target_and_sees_its_medium_errors() {
     let programs = [("iscsistart", "open-iscsi"), ("mkfs.ext4", "e2fsprogs"), ("e2fsck", "e2fsprogs")];
-    if !machine::have(&programs) {
-        return;
-    }
-    let Some(kernel) = Kernel::find() else {
-        println!("SKIPPED: no kernel image with its modules here (scripts/need test unpacks one)");
-        return;
-    };
+    let Some(kernel) = kernel_for(&programs) else { return };
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root.cpio");
     let names = programs.map(|(name, _)| name);
