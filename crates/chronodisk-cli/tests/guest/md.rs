@@ -79,12 +79,12 @@ fn a_member_that_dies_is_replaced_and_rebuilt() {
 fn bad_sectors_of_a_member_are_repaired_by_a_check_of_the_array() {
     let Some(chronodisk) = chronodisk() else { return };
     let steps = "
-        read_all() { dd if=/dev/vdb of=/dev/null bs=64k iflag=direct 2>/dev/null; }
-        ! read_all
+        read_all() { dd if=/dev/vdb of=/dev/null bs=64k skip=128 count=256 iflag=direct 2>/dev/null; }
+        if read_all; then exit 11; fi
         echo check >/sys/block/md0/md/sync_action
         while [ \"$(cat /sys/block/md0/md/sync_action)\" != idle ]; do sleep 0.1; done
         test \"$(cat /sys/block/md0/md/degraded)\" = 0
-        dd if=/dev/vdb of=/dev/null bs=64k skip=128 count=256 iflag=direct 2>/dev/null";
+        read_all";
     for (level, members) in [("1", 2), ("5", 3), ("10", 3)] {
         let fault = "kind=latent,offset=8MiB,length=16MiB,rate=0.0005,after-written=10MiB";
         let (result, said) = run(&chronodisk, level, members, fault, steps);
