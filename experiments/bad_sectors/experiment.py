@@ -82,7 +82,7 @@ def row(variant: str, rate: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
-    """Draw the share of the files that can't be read against that of the bad sectors."""
+    """Draw the share of unreadable files against the share of bad sectors."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     for variant, _, _ in VARIANTS:

@@ -174,7 +174,7 @@ fn wrong_use_is_refused_and_leaves_nothing() {
     }
 }
 
-/// Writes files with acknowledgements; the check finds the one that was not synchronised.
+/// Writes files with acknowledgements, the fourth one without synchronisation.
 const FILES: &str = "cd /mnt
     for i in 1 2 3 4 5 6; do
         echo $i >f$i; [ $i = 4 ] || sync f$i .

@@ -70,7 +70,7 @@ impl Sense {
     pub const NO_SUCH_UNIT: Sense = Sense::illegal((0x25, 0x00));
     /// The parameters are longer or shorter than their length says.
     pub const PARAMETER_LENGTH: Sense = Sense::illegal((0x1A, 0x00));
-    /// The type of a reservation differs from that of its release.
+    /// A release names another type than the reservation has.
     pub const INVALID_RELEASE: Sense = Sense::illegal((0x26, 0x04));
     /// The unit has its most registrations.
     pub const NO_REGISTRATION: Sense = Sense::illegal((0x55, 0x04));

@@ -147,7 +147,7 @@ impl Lines {
         self.end_bytes += line.len() as u64;
         serde_json::from_slice(&line).map(Some).map_err(|error| {
             let (said, column) = (error.to_string(), error.column());
-            // Its line is that of this line alone.
+            // The parser sees one line, so its line number is always 1.
             let what = said.split_once(" at line ").map_or(&*said, |(what, _)| what);
             self.wrong(format!("{what} (column {column})"))
         })

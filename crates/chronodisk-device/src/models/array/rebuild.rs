@@ -420,7 +420,7 @@ impl Array {
         let (member, (start, end)) = (running.member, window.span);
         let all = MemberSet::first(self.layout.members);
         let has_parity = self.layout.has_parity();
-        // No member has the data of a lost one that parity stands for.
+        // With parity, the data of a lost member are on no other member.
         let copies = if has_parity { MemberSet::default() } else { all.without(self.failed(context.now())) };
         self.rewrite(member, window.span, copies, context);
         let sectors = u32::try_from(end - start).expect("no longer than a window");
