@@ -27,6 +27,7 @@ mod in_guest {
     mod md;
     #[path = "../common/pages.rs"]
     mod pages;
+    mod processors;
     mod programs;
     mod recorded;
     mod regression;

@@ -40,6 +40,7 @@
 #define WAKEUPS_MAX 64
 
 struct chronodisk_page *page;
+struct chronodisk_page *shared_page;
 pid_t main_pid;
 static int exchange_fd = -1;
 /* Each device has a connection of its own: inherited until its driver connects. */
@@ -64,6 +65,7 @@ static void (*guest_io_handler)(int, siginfo_t *, void *);
 static void (*guest_fault_handler)(int, siginfo_t *, void *);
 
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
+static int (*real_timer_gettime)(timer_t, struct itimerspec *);
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 static int (*real_sigsuspend)(const sigset_t *);
 static int (*real_connect)(int, const struct sockaddr *, socklen_t);
@@ -93,10 +95,15 @@ static int descriptor_from_environment(const char *name)
 	return text ? atoi(text) : -1;
 }
 
-int is_guest_kernel(void)
+int is_kernel_process(void)
 {
 	/* Helpers of User Mode Linux share its memory but are processes of their own. */
-	return page && syscall(SYS_getpid) == main_pid;
+	return shared_page && syscall(SYS_getpid) == main_pid;
+}
+
+int is_guest_kernel(void)
+{
+	return page && is_kernel_process();
 }
 
 /* Whether nothing of the host's may show in the guest's time: an exact clock on which computing takes none. */
@@ -337,7 +344,8 @@ int timer_settime(timer_t timer, int flags, const struct itimerspec *value, stru
  * while it waits for the device with no timer armed. */
 int timer_gettime(timer_t timer, struct itimerspec *value)
 {
-	(void)timer;
+	if (!is_guest_kernel())
+		return real_timer_gettime(timer, value);
 	disturb();
 	uint64_t now = virtual_nanos();
 	value->it_value = timespec_of(guest_deadline > now ? guest_deadline - now : 1);
@@ -562,7 +570,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 	const char *name = ((const struct sockaddr_un *)address)->sun_path;
 	if (page && is_exact() && address->sa_family == AF_UNIX && strcmp(name, CALENDAR_SOCKET) == 0)
 		return calendar_connect(fd);
-	if (!page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
+	if (!shared_page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return real_connect(fd, address, len_bytes);
 	unsigned device = (unsigned)(name[sizeof prefix - 1] - 'a');
 	if (device >= DEVICES_MAX || vhost[device].inherited_fd < 0)
@@ -572,7 +580,8 @@ int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 	close(vhost[device].inherited_fd);
 	vhost[device].inherited_fd = -1;
 	vhost[device].fd = fd;
-	account_for_connection();
+	if (page)
+		account_for_connection();
 	return 0;
 }
 
@@ -595,7 +604,7 @@ static int is_kick(int fd, const struct msghdr *message)
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	if (is_kick(fd, message) && !stopped) {
+	if (page && is_kick(fd, message) && !stopped) {
 		disturb();
 		open_accounts();
 		account_for_requests(1, 0, 0);
@@ -710,6 +719,7 @@ __attribute__((constructor)) static void start(void)
 {
 	real_timer_create = next_symbol("timer_create");
 	real_timer_settime = next_symbol("timer_settime");
+	real_timer_gettime = next_symbol("timer_gettime");
 	real_sigaction = next_symbol("sigaction");
 	real_sigsuspend = next_symbol("sigsuspend");
 	real_connect = next_symbol("connect");
@@ -737,8 +747,12 @@ __attribute__((constructor)) static void start(void)
 	if (mapped == MAP_FAILED || ((struct chronodisk_page *)mapped)->magic != PAGE_MAGIC)
 		_exit(EXIT_BACKEND_LOST);
 	main_pid = (pid_t)syscall(SYS_getpid);
-	page = mapped;
+	shared_page = mapped;
+	start_boot();
+	/* A kernel with several processors is its own clock: kernel/processors.c. */
+	if (shared_page->clock == CHRONODISK_CLOCK_SEVERAL)
+		return;
+	page = shared_page;
 	watch_processes();
 	start_time(devices_inherited());
-	start_boot();
 }

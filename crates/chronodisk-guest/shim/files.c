@@ -37,8 +37,8 @@ ssize_t pread64(int fd, void *buffer, size_t len_bytes, off64_t at)
 	uint64_t since = instant_of_host_tree_call();
 	ssize_t got = real_pread64(fd, buffer, len_bytes, at);
 	account_for_host_tree_call(since);
-	if (got > 0 && page)
-		page->host_tree_read_bytes += (uint64_t)got;
+	if (got > 0 && shared_page)
+		shared_page->host_tree_read_bytes += (uint64_t)got;
 	return got;
 }
 
@@ -47,8 +47,8 @@ ssize_t pwrite64(int fd, const void *buffer, size_t len_bytes, off64_t at)
 	uint64_t since = instant_of_host_tree_call();
 	ssize_t put = real_pwrite64(fd, buffer, len_bytes, at);
 	account_for_host_tree_call(since);
-	if (put > 0 && page)
-		page->host_tree_written_bytes += (uint64_t)put;
+	if (put > 0 && shared_page)
+		shared_page->host_tree_written_bytes += (uint64_t)put;
 	return put;
 }
 
@@ -68,7 +68,7 @@ static int is_null_device(const char *path, int flags)
 /* User Mode Linux asks for a file without a name where the host can make one... */
 static int open_as(int (*real)(const char *, int, ...), const char *path, int flags, mode_t mode)
 {
-	if (!is_guest_kernel())
+	if (!is_kernel_process())
 		return real(path, flags, mode);
 	if ((flags & O_TMPFILE) == O_TMPFILE)
 		return memory_file();
@@ -103,7 +103,7 @@ static char memory_name[64];
 
 int mkstemp64(char *template)
 {
-	if (!is_guest_kernel())
+	if (!is_kernel_process())
 		return real_mkstemp64(template);
 	int fd = memory_file();
 	size_t len_bytes = strlen(template);
@@ -127,7 +127,7 @@ int unlink(const char *path)
 int mkdir(const char *path, mode_t mode)
 {
 	size_t len_bytes = sizeof KERNEL_FOLDER - 1;
-	if (!is_guest_kernel() || strncmp(path, KERNEL_FOLDER, len_bytes) != 0)
+	if (!is_kernel_process() || strncmp(path, KERNEL_FOLDER, len_bytes) != 0)
 		return real_mkdir(path, mode);
 	errno = path[len_bytes] ? ENOENT : EEXIST;
 	return -1;
@@ -136,7 +136,7 @@ int mkdir(const char *path, mode_t mode)
 /* The kernel makes a pseudo-terminal to see how the host's behave. It has no other use for one. */
 int openpty(int *primary, int *secondary, char *name, const struct termios *settings, const struct winsize *size)
 {
-	if (!is_guest_kernel())
+	if (!is_kernel_process())
 		return real_openpty(primary, secondary, name, settings, size);
 	errno = ENOENT;
 	return -1;
@@ -148,10 +148,10 @@ ssize_t getrandom(void *buffer, size_t len_bytes, unsigned flags)
 {
 	static uint64_t state;
 	static int seeded;
-	if (!is_guest_kernel())
+	if (!is_kernel_process())
 		return syscall(SYS_getrandom, buffer, len_bytes, flags);
 	if (!seeded)
-		state = page->seed;
+		state = shared_page->seed;
 	seeded = 1;
 	for (size_t at = 0; at < len_bytes; at += sizeof state) {
 		uint64_t word = state += 0x9e3779b97f4a7c15ull;

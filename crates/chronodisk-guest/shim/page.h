@@ -13,7 +13,7 @@
 #define PAGE_BYTES 4096
 
 /* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
-#define PAGE_MAGIC 0x6368726f6e6f0330ull
+#define PAGE_MAGIC 0x6368726f6e6f0348ull
 
 /* The instant of nothing. */
 #define CHRONODISK_NEVER 0xffffffffffffffffull
@@ -85,6 +85,7 @@ enum chronodisk_clock {
 	CHRONODISK_CLOCK_STOPPING = 0, /* It stops while the emulator works. */
 	CHRONODISK_CLOCK_EXACT = 1, /* The kernel keeps simulated time itself. */
 	CHRONODISK_CLOCK_REAL = 2, /* It is the host's, and never stops or jumps. */
+	CHRONODISK_CLOCK_SEVERAL = 3, /* The kernel keeps the time of several processors itself. */
 };
 
 /* Time base while the guest computes. */
@@ -191,6 +192,8 @@ struct chronodisk_page {
 	const uint64_t seed; /* Seed of the random bytes that the kernel gets from its host. */
 	/* A diagnostic: the clock sleeps up to so long at some of its entries. */
 	const uint64_t disturbance_nanos_max;
+	/* How far a processor may be ahead of the slowest one, if the guest has several. */
+	const uint64_t quantum_nanos;
 
 	/* Written by the launcher at any time. */
 	const volatile uint64_t idling; /* An enum chronodisk_idling. */
@@ -233,6 +236,9 @@ struct chronodisk_page {
 	/* A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST. */
 	volatile uint64_t lost_pid;
 	volatile uint64_t lost_signal; /* The signal that killed it. */
+	/* The most that a processor has been ahead of the slowest one when it was about to run a program. */
+	volatile uint64_t lead_nanos_max;
+	volatile uint64_t waits; /* Times that a processor waited for a slower one. */
 };
 
 _Static_assert(offsetof(struct chronodisk_page, magic) == 0, "src/shared/layout.rs");
@@ -258,40 +264,43 @@ _Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 400, "s
 _Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 408, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, seed) == 416, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 424, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idling) == 432, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 440, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 448, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 456, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, outstanding) == 464, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, requests) == 472, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 480, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 488, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kicks) == 496, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, issuer) == 504, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 512, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupts) == 520, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumps) == 528, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 536, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 544, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 552, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, traps) == 560, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 568, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 576, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 584, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 592, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_requests_nanos) == 600, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 608, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 616, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 624, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, alarms) == 632, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 640, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, spins) == 648, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 656, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_faults) == 664, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, worked) == 672, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 800, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 808, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_page) == 816, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, quantum_nanos) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idling) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, outstanding) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, requests) == 480, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 488, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 496, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 504, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, issuer) == 512, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 520, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 528, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 536, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 544, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 552, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 560, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 568, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 576, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 592, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 600, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_requests_nanos) == 608, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 616, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 624, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 632, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 640, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 648, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 656, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 664, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_faults) == 672, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 680, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 808, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 816, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lead_nanos_max) == 824, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, waits) == 832, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 840, "src/shared/layout.rs");
 
 /* A question of the guest's clock; the guest stands still until the answer. */
 struct chronodisk_question {

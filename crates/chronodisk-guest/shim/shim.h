@@ -25,7 +25,10 @@
 
 #define NANOS_PER_SECOND 1000000000ull
 
-extern struct chronodisk_page *page; /* null in a process that is no guest's */
+/* Null in a process that is no guest's, and in a kernel that is its own clock. */
+extern struct chronodisk_page *page;
+/* Null in a process that is no guest's. */
+extern struct chronodisk_page *shared_page;
 extern pid_t main_pid;               /* the guest's kernel */
 
 /* Whether the guest's kernel keeps simulated time itself. */
@@ -47,7 +50,8 @@ extern uint64_t guest_deadline; /* virtual; 0: not armed */
 
 /* clock.c */
 void *next_symbol(const char *name);
-int is_guest_kernel(void);
+int is_kernel_process(void);
+int is_guest_kernel(void); /* the same, of a kernel whose clock this is */
 int runs_repeat(void);
 void take_completions(void);
 void take_due_completions(void);

@@ -165,7 +165,7 @@ impl Backend {
         }
         let time = match page.clock()? {
             Clock::Real => Time::Real(Box::new(RealTime::new(engine, page, recorders))),
-            Clock::Stopping | Clock::Exact => {
+            Clock::Stopping | Clock::Exact | Clock::Several => {
                 let sampler = Sampler::new(spec.sample_every, model_bytes);
                 Time::Virtual(Box::new(VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders }))
             }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `exact` | `run --clock exact` | Linux 6.1 with a patch |
 //! | `zones` | guests with a zoned device | Linux 6.10 or later, unchanged |
+//! | `processors` | `run --cpus` | Linux 7.2 with a patch and a clock; also for zoned devices |
 //!
 //! Linux can keep simulated time itself when it runs as a process (`CONFIG_UML_TIME_TRAVEL_SUPPORT`),
 //! but Debian's `linux.uml` is built without. So [`build`] takes Debian's package `linux-source-6.1`,
@@ -33,6 +34,15 @@ const PATCH: &str = include_str!("../kernel/time.patch");
 const CONFIG: &str = include_str!("../kernel/config");
 /// Differences of the kernel for zoned devices from `CONFIG`.
 const ZONES_CONFIG: &str = include_str!("../kernel/config-zones");
+/// Differences of the kernel for several processors from that.
+const PROCESSORS_CONFIG: &str = include_str!("../kernel/config-processors");
+const PROCESSORS_PATCH: &str = include_str!("../kernel/processors.patch");
+/// New files of the kernel for several processors: its clock.
+const PROCESSORS_FILES: [(&str, &str); 3] = [
+    ("arch/um/os-Linux/processors.c", include_str!("../kernel/processors.c")),
+    ("arch/um/include/shared/processors.h", include_str!("../kernel/processors.h")),
+    ("arch/um/include/shared/chronodisk_page.h", include_str!("../shim/page.h")),
+];
 /// The directory of the packages with kernel sources.
 const SOURCES: &str = "/usr/src";
 
@@ -44,11 +54,13 @@ pub enum KernelVariant {
     Exact,
     /// For guests with zoned devices.
     Zones,
+    /// For guests with several processors.
+    Processors,
 }
 
 impl KernelVariant {
     /// All of them.
-    pub const ALL: [KernelVariant; 2] = [KernelVariant::Exact, KernelVariant::Zones];
+    pub const ALL: [KernelVariant; 3] = [KernelVariant::Exact, KernelVariant::Zones, KernelVariant::Processors];
 
     /// Its name on the command line.
     #[must_use]
@@ -56,6 +68,7 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => "exact",
             KernelVariant::Zones => "zones",
+            KernelVariant::Processors => "processors",
         }
     }
 
@@ -64,6 +77,7 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => "the kernel of the exact clock",
             KernelVariant::Zones => "the kernel for zoned devices",
+            KernelVariant::Processors => "the kernel for several processors",
         }
     }
 
@@ -72,6 +86,7 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => "chronodisk kernel build",
             KernelVariant::Zones => "chronodisk kernel build zones",
+            KernelVariant::Processors => "chronodisk kernel build processors",
         }
     }
 
@@ -80,6 +95,7 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => "linux-source-6.1",
             KernelVariant::Zones => "linux-source-6.12",
+            KernelVariant::Processors => "linux-source-7.2",
         }
     }
 
@@ -88,6 +104,15 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => Some(("time.patch", PATCH)),
             KernelVariant::Zones => None,
+            KernelVariant::Processors => Some(("processors.patch", PROCESSORS_PATCH)),
+        }
+    }
+
+    /// New files in the source, by their path in it, and their texts.
+    const fn files(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            KernelVariant::Exact | KernelVariant::Zones => &[],
+            KernelVariant::Processors => &PROCESSORS_FILES,
         }
     }
 
@@ -96,6 +121,9 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => &[("config", CONFIG)],
             KernelVariant::Zones => &[("config", CONFIG), ("config-zones", ZONES_CONFIG)],
+            KernelVariant::Processors => {
+                &[("config", CONFIG), ("config-zones", ZONES_CONFIG), ("config-processors", PROCESSORS_CONFIG)]
+            }
         }
     }
 
@@ -104,6 +132,7 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => (major, minor) == (6, 1),
             KernelVariant::Zones => (major, minor) >= (6, 10),
+            KernelVariant::Processors => (major, minor) == (7, 2),
         }
     }
 
@@ -112,12 +141,13 @@ impl KernelVariant {
         match self {
             KernelVariant::Exact => format!("kernel-{:016x}", self.recipe()),
             KernelVariant::Zones => format!("kernel-zones-{:016x}", self.recipe()),
+            KernelVariant::Processors => format!("kernel-processors-{:016x}", self.recipe()),
         }
     }
 
     /// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patch and configuration.
     fn recipe(self) -> u64 {
-        let texts = self.patch().into_iter().chain(self.configs().iter().copied());
+        let texts = self.patch().into_iter().chain(self.configs().iter().copied()).chain(self.files().iter().copied());
         texts
             .flat_map(|(_, text)| text.bytes())
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -215,6 +245,7 @@ pub fn find(variant: KernelVariant) -> Result<UserModeLinux, HostLacks> {
     let package = || match variant {
         KernelVariant::Exact => "chronodisk kernel package",
         KernelVariant::Zones => "chronodisk kernel package zones",
+        KernelVariant::Processors => "chronodisk kernel package processors",
     };
     let file = built.or_else(|| package::installed(variant)).ok_or_else(|| HostLacks {
         what: format!("{} is neither built nor installed", variant.purpose()),
@@ -268,6 +299,9 @@ pub fn build(
     let source = work.path.join("source");
     fs::rename(&unpacked, &source).map_err(|error| BuildError::File { path: unpacked, source: error })?;
     write(&source.join("GNUmakefile"), GNU_MAKEFILE)?;
+    for (path, text) in variant.files() {
+        write(&source.join(path), text)?;
+    }
     let mut ours = None;
     if let Some((name, text)) = variant.patch() {
         let file = work.path.join(name);
@@ -345,6 +379,7 @@ fn find_source(variant: KernelVariant, given: Option<&Path>) -> Result<PathBuf, 
                 match variant {
                     KernelVariant::Exact => "Linux 6.1",
                     KernelVariant::Zones => "Linux 6.10 or later",
+                    KernelVariant::Processors => "Linux 7.2 (Debian 13 has it in trixie-backports)",
                 }
             ),
         }));

@@ -67,6 +67,7 @@ impl UserModeLinux {
         match (file, time) {
             (Some(file), _) => UserModeLinux::at(file),
             (None, GuestTime::Exact { .. }) => built_kernel::find(KernelVariant::Exact),
+            (None, GuestTime::Several { .. }) => built_kernel::find(KernelVariant::Processors),
             (None, GuestTime::Stopping { .. } | GuestTime::Real) => UserModeLinux::find_any(),
         }
     }
@@ -75,8 +76,13 @@ impl UserModeLinux {
     ///
     /// # Errors
     /// When it is not there, or knows no zoned devices.
-    pub(crate) fn with_zones(file: Option<&Path>) -> Result<Self, HostLacks> {
-        let Some(file) = file else { return built_kernel::find(KernelVariant::Zones) };
+    pub(crate) fn with_zones(time: &GuestTime, file: Option<&Path>) -> Result<Self, HostLacks> {
+        let Some(file) = file else {
+            return built_kernel::find(match time {
+                GuestTime::Several { .. } => KernelVariant::Processors,
+                _ => KernelVariant::Zones,
+            });
+        };
         let kernel = UserModeLinux::at(file)?;
         match first_in_image(&kernel.executable, &[ZONED_SYMBOL.to_vec()]) {
             Some(_) => Ok(kernel),

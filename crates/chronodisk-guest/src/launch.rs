@@ -50,7 +50,7 @@ use crate::time::GuestTime;
 /// If the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<RunOutcome, RunError> {
     let kernel = match options.devices.iter().any(|device| device.zoned) {
-        true => UserModeLinux::with_zones(options.kernel.as_deref())?,
+        true => UserModeLinux::with_zones(&options.time, options.kernel.as_deref())?,
         false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
     };
     if let Some((program, package)) = options.file_system.maker() {

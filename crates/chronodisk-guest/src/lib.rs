@@ -78,5 +78,7 @@ pub use settle::Settled;
 pub use spec::{CheckResult, DroppedFiles, Stage};
 pub use states::{StateReport, StateStep, StatesOptions, guest_states};
 pub use sweeper::guest_sweeper;
-pub use time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
+pub use time::{
+    CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, PROCESSORS_MAX, QUANTUM_DEFAULT, StoppingCpu,
+};
 pub use zones::{ZonesBegan, zone_shape};

@@ -96,6 +96,13 @@ pub struct ClockCounters {
     /// First page faults of new address spaces.
     #[serde(default)]
     pub new_faults: u64,
+    /// Virtual nanoseconds by which a processor of several was ahead of the slowest one at most, when it was about to
+    /// run a program.
+    #[serde(default)]
+    pub lead_nanos_max: u64,
+    /// Times that a processor of several waited for a slower one.
+    #[serde(default)]
+    pub waits: u64,
 }
 
 /// An end of the shared page, which writes as `W`.
@@ -160,6 +167,9 @@ impl ClockPage<Launcher> {
         words.host_origin_nanos.set(launcher, monotonic().as_nanos());
         words.seed.set(launcher, options.seed);
         words.disturbance_nanos_max.set(launcher, options.disturbance_max.as_nanos());
+        if let GuestTime::Several { quantum, .. } = options.time {
+            words.quantum_nanos.set(launcher, quantum.as_nanos());
+        }
         words.magic.set(launcher, PAGE_MAGIC);
         Ok(page)
     }
@@ -213,6 +223,8 @@ impl ClockPage<Launcher> {
             trap_overhead_nanos: words.trap_overhead_nanos.get(),
             spins: words.spins.get(),
             new_faults: words.new_faults.get(),
+            lead_nanos_max: words.lead_nanos_max.get(),
+            waits: words.waits.get(),
         }
     }
 
@@ -263,7 +275,9 @@ impl ClockPage<Backend> {
     /// If the page names no known clock.
     pub(crate) fn clock(&self) -> io::Result<Clock> {
         let found = self.words().clock.get();
-        let known = [Clock::Stopping, Clock::Exact, Clock::Real].into_iter().find(|clock| *clock as u64 == found);
+        let known = [Clock::Stopping, Clock::Exact, Clock::Real, Clock::Several]
+            .into_iter()
+            .find(|clock| *clock as u64 == found);
         known.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the clock's page names no clock"))
     }
 
@@ -337,6 +351,7 @@ fn encoded(time: &GuestTime) -> (Clock, Computing, Idling) {
         GuestTime::Exact { cpu: ExactCpu::Measured(_), idle } => (Clock::Exact, Computing::Measured, idling(idle)),
         GuestTime::Exact { cpu: ExactCpu::Zero, idle } => (Clock::Exact, Computing::Zero, idling(idle)),
         GuestTime::Real => (Clock::Real, Computing::Wall, Idling::Host),
+        GuestTime::Several { idle, .. } => (Clock::Several, Computing::Measured, idling(idle)),
     }
 }
 

@@ -68,7 +68,9 @@ impl Backend {
         ];
         bequest.extend(by_device(vhost));
         // A thread that waits for the host's time must not occupy the guest's CPU.
-        let cpu = (options.time != GuestTime::Real).then_some(cpu);
+        // Several processors are several threads.
+        let shares_a_cpu = options.time != GuestTime::Real && options.time.processors() == 1;
+        let cpu = shares_a_cpu.then_some(cpu);
         descriptors::bequeath(&mut command, cpu, bequest);
         let child = command.spawn().doing("starting the backend process")?;
         drop(command);
@@ -238,6 +240,7 @@ impl Guest {
 
         let vhost_numbers: Vec<String> = (0..vhost.len()).map(|index| descriptors::vhost(index).to_string()).collect();
         let keeps_time = matches!(options.time, GuestTime::Exact { .. });
+        let processors = options.time.processors();
         let mut command = Command::new(&kernel.executable);
         command
             .env_clear()
@@ -260,6 +263,9 @@ impl Guest {
             // Creating the 512 device nodes of BSD's pseudo-terminals takes two thirds of the boot.
             .arg("pty.legacy_count=0")
             .args(keeps_time.then(|| format!("time-travel=ext:{CALENDAR_SOCKET}")))
+            // Several processors need programs that are not traced.
+            .args((processors > 1).then(|| format!("ncpus={processors}")))
+            .args((processors > 1).then_some("seccomp=on"))
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
@@ -295,7 +301,7 @@ impl Guest {
             command.env(RECORDING_VARIABLE, descriptors::RECORDING.to_string());
             bequest.push((recording, descriptors::RECORDING));
         }
-        descriptors::bequeath(&mut command, Some(cpu), bequest);
+        descriptors::bequeath(&mut command, (processors == 1).then_some(cpu), bequest);
         place_by_no_chance(&mut command);
         let confinement = (!options.host_writes).then(|| confinement::confine(&mut command, needs)).transpose();
         let confinement = confinement.doing("confining the guest")?;

@@ -250,7 +250,7 @@ pub struct GuestInfo {
     /// The guest's memory in bytes. Absent like `kernel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The guest's processors: one, the limit of User Mode Linux. Absent like `kernel`.
+    /// Number of the guest's processors. Absent like `kernel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// File system on the device; `none` if the program got it bare.

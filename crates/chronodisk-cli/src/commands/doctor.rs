@@ -287,6 +287,7 @@ fn built(variant: KernelVariant) -> Check {
     let (name, needed_for) = match variant {
         KernelVariant::Exact => ("exact kernel", "run --clock exact, whose runs repeat to the nanosecond"),
         KernelVariant::Zones => ("zones kernel", "run on devices with zones"),
+        KernelVariant::Processors => ("processors kernel", "run --cpus, guests with several processors"),
     };
     match built_kernel::find(variant) {
         Ok(kernel) => fine(name, needed_for, kernel.executable.display().to_string()),

@@ -113,6 +113,8 @@ enum KernelName {
     Exact,
     /// For guests with zoned devices: Linux 6.10 or later with BLK_DEV_ZONED, btrfs, f2fs and zonefs
     Zones,
+    /// For run --cpus: Linux 7.2 with a clock of several processors; it has zones, too
+    Processors,
 }
 
 impl From<KernelName> for KernelVariant {
@@ -120,6 +122,7 @@ impl From<KernelName> for KernelVariant {
         match name {
             KernelName::Exact => KernelVariant::Exact,
             KernelName::Zones => KernelVariant::Zones,
+            KernelName::Processors => KernelVariant::Processors,
         }
     }
 }

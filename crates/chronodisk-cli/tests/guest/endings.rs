@@ -3,6 +3,7 @@
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::processors::several;
 use super::support::{Chronodisk, processes_with, text};
 
 /// Number of kills at random moments; `make soak` asks for 100 of each, and 500 of any process of the guest.
@@ -130,6 +131,24 @@ fn nothing_is_left_when_the_command_is_killed() {
         std::thread::sleep(moment(index));
         kill(running.child.id(), "-KILL");
         running.end();
+    }
+    let left = names_left(&before);
+    assert!(left.is_empty(), "{left:?}");
+    assert!(runs_kept(&chronodisk).is_empty(), "{:?}", runs_kept(&chronodisk));
+}
+
+#[test]
+fn nothing_is_left_of_several_processors() {
+    let Some(chronodisk) = several() else { return };
+    let before = names();
+    for index in 0..kills() {
+        for victim in ["chronodisk", "guest-backend", "ncpus=2"] {
+            let running = Running::start_with(&chronodisk, &format!("several-{index}-{victim}"), &["--cpus", "2"]);
+            std::thread::sleep(moment(index));
+            kill(running.process(victim).unwrap_or(running.child.id()), "-KILL");
+            let (status, _) = running.end();
+            assert!(!status.success());
+        }
     }
     let left = names_left(&before);
     assert!(left.is_empty(), "{left:?}");

@@ -61,6 +61,8 @@ shared_enum! {
         Exact = 1,
         /// It is the host's, and never stops or jumps.
         Real = 2,
+        /// The kernel keeps the time of several processors itself.
+        Several = 3,
     }
 }
 
@@ -176,6 +178,8 @@ shared_struct! {
         seed: Setting,
         /// A diagnostic: the clock sleeps up to so long at some of its entries.
         disturbance_nanos_max: Setting,
+        /// How far a processor may be ahead of the slowest one, if the guest has several.
+        quantum_nanos: Setting,
 
         /// An enum chronodisk_idling.
         idling: Word<Launcher>,
@@ -241,6 +245,10 @@ shared_struct! {
         lost_pid: Word<Shim>,
         /// The signal that killed it.
         lost_signal: Word<Shim>,
+        /// The most that a processor has been ahead of the slowest one when it was about to run a program.
+        lead_nanos_max: Word<Shim>,
+        /// Times that a processor waited for a slower one.
+        waits: Word<Shim>,
     }
 }
 

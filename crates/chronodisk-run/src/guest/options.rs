@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
-    ReplayOptions, RootChoice, RunOptions, StoppingCpu, StoreChoice, ThinkTime, calibration,
+    QUANTUM_DEFAULT, ReplayOptions, RootChoice, RunOptions, StoppingCpu, StoreChoice, ThinkTime, calibration,
 };
 use chronodisk_sim::Nanos;
 use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
@@ -47,6 +47,12 @@ pub(super) fn run_options(
     let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
     let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
     let (command, replay, recording) = match work {
+        Work::Replay(_) | Work::Draws(_) | Work::Command(_, Some(_)) if arguments.cpus > 1 => {
+            return Err(Failure::usage(format_args!(
+                "--cpus {}: system calls are recorded and replayed with one processor only",
+                arguments.cpus
+            )));
+        }
         Work::Command(command, calls) => (command, None, calls.map(RecordedCalls::recording)),
         Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think }), None),
         Work::Draws(draws) => (Vec::new(), Some(ReplayOptions { plan: draws.plan.clone(), think }), None),
@@ -208,10 +214,25 @@ pub(super) fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<Gu
         speed: arguments.cpu_speed,
     };
     let time = match (arguments.clock, arguments.cpu) {
-        (Clock::Guest, None | Some(Cpu::Measured)) => {
+        (Clock::Guest, None | Some(Cpu::Measured)) if arguments.cpus == 1 => {
             // Costs from `chronodisk calibrate` for this clock on this machine.
             let costs = calibration::kept().map(|kept| kept.costs).unwrap_or_default();
             GuestTime::Stopping { cpu: StoppingCpu::Measured(measured(costs)), idle }
+        }
+        (Clock::Guest, None | Some(Cpu::Measured)) => {
+            // Calibrated costs are of a kernel that traces its programs; this one does not.
+            GuestTime::Several {
+                cpu: measured(KernelCosts::default()),
+                processors: arguments.cpus,
+                quantum: QUANTUM_DEFAULT,
+                idle,
+            }
+        }
+        _ if arguments.cpus > 1 => {
+            return Err(Failure::usage(format_args!(
+                "--cpus {} needs --clock guest and --cpu measured",
+                arguments.cpus
+            )));
         }
         (Clock::Guest, Some(Cpu::Wall)) => GuestTime::Stopping { cpu: StoppingCpu::Wall, idle },
         (Clock::Guest, Some(Cpu::Zero)) => return Err(Failure::usage("--cpu zero needs --clock exact")),

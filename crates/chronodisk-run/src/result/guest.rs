@@ -42,7 +42,7 @@ pub(super) fn guest_info(options: &RunOptions) -> GuestInfo {
     GuestInfo {
         kernel: Some(String::new()),
         memory_bytes: Some(options.memory_bytes),
-        cpus: Some(1),
+        cpus: u32::try_from(options.time.processors()).ok(),
         file_system: options.file_system.name().to_owned(),
         mkfs_options: options.mkfs_options.join(" "),
         mount_options: options.mount_options.clone().unwrap_or_default(),
