@@ -27,6 +27,7 @@ mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cow_table;
+mod extensions;
 mod fields;
 mod flat_table;
 mod footprint;
@@ -40,6 +41,7 @@ mod sector_set;
 mod zone_map;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
+pub use extensions::{Background, BackgroundDone, BackgroundRead, BackgroundTime, PLACES_MAX};
 pub use fields::{ProfileError, ProfileKey, nearest, toml_string};
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
