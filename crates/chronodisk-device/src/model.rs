@@ -97,9 +97,9 @@ pub trait DeviceModel: Send {
     /// The instant is at most [`LATEST_ARRIVAL`].
     fn submit(&mut self, request: Request);
 
-    /// A write to any of these places arrives at `now()`. The model chooses the place, which is returned; from then on it
-    /// is an ordinary write to this place. All places have room for `request.sectors` inside the device, and there are
-    /// 1 to [`PLACES_MAX`](crate::PLACES_MAX) of them. `request.lba` is ignored.
+    /// A write to any of these places arrives at `now()`. The model chooses the place, which is returned; from then on
+    /// it is an ordinary write to this place. All places have room for `request.sectors` inside the device, and there
+    /// are 1 to [`PLACES_MAX`](crate::PLACES_MAX) of them. `request.lba` is ignored.
     ///
     /// # Panics
     /// Without a place.

@@ -48,7 +48,7 @@ fn request(load: Load, id: u64, capacity: u64, stream: &mut RandomStream) -> Req
     Request { fua: op == Op::Write && stream.below(4) == 0, ..Request::new(id, op, lba, sectors) }
 }
 
-/// Foreground completions of a closed loop with pauses, and what the background read.
+/// Foreground completions of a closed loop with pauses, and the sectors of the background.
 fn play(
     model: &mut dyn DeviceModel,
     (load, depth): (Load, usize),

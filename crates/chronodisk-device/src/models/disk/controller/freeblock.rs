@@ -1,7 +1,7 @@
 //! Background reads in the rotational latency of foreground requests.
 //!
-//! Lumb, Schindler, Ganger, Nagle and Riedel, "Towards Higher Disk Head Utilization: Extracting Free Bandwidth From Busy
-//! Disk Drives" (OSDI 2000).
+//! Lumb, Schindler, Ganger, Nagle and Riedel, "Towards Higher Disk Head Utilization: Extracting Free Bandwidth From
+//! Busy Disk Drives" (OSDI 2000).
 //!
 //! An access leaves a track, comes to another one, and waits there for its first block. When the arm starts, the model
 //! knows this latency. It spends it on wanted blocks: on the track that the arm leaves, on the track to which it comes,
@@ -18,8 +18,8 @@
 //! With `read-free-blocks`, the drive itself keeps the blocks that pass before the wanted ones. There, the gap begins
 //! when the heads are on the track.
 //!
-//! Not modelled: room in the buffer and time on the interface for the data; they cross in gaps of the interface. Slipped
-//! and replaced blocks pass as if they were in their own places, as in other passes of the arm.
+//! Not modelled: room in the buffer and time on the interface for the data; they cross in gaps of the interface.
+//! Slipped and replaced blocks pass as if they were in their own places, as in other passes of the arm.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -78,10 +78,33 @@ struct Pass {
 const NEIGHBOURS: u32 = 48;
 
 /// Cylinders looked at between both ends.
-const BETWEEN: u32 = 16;
+const BETWEEN: u32 = 512;
 
-/// Cylinders whose tracks are looked at.
+/// Cylinders near both ends, and as many between them, whose tracks are looked at.
 const LOOKED_AT: usize = 8;
+
+/// The cylinders with the most wanted blocks, of equal ones the first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fullest {
+    cylinders: [Option<u32>; LOOKED_AT],
+    counts: [u32; LOOKED_AT],
+}
+
+impl Fullest {
+    fn consider(&mut self, wanted: &Wanted, cylinder: u32) {
+        let count = wanted.on_cylinder(cylinder);
+        if count > self.counts[LOOKED_AT - 1] && !self.cylinders.contains(&Some(cylinder)) {
+            let place = self.counts.iter().position(|&other| count > other).unwrap_or(LOOKED_AT - 1);
+            self.counts[place..].rotate_right(1);
+            self.cylinders[place..].rotate_right(1);
+            (self.counts[place], self.cylinders[place]) = (count, Some(cylinder));
+        }
+    }
+
+    fn cylinders(&self) -> impl Iterator<Item = u32> + use<> {
+        self.cylinders.into_iter().flatten()
+    }
+}
 
 impl Pass {
     /// The blocks that pass, in their order, as ranges of blocks: at most three.
@@ -184,7 +207,7 @@ impl Disk {
         };
         consider(source, gap.from);
         consider(destination, gap.to);
-        for cylinder in self.candidates(gap).into_iter().flatten() {
+        for cylinder in self.candidates(gap).iter().flat_map(Fullest::cylinders) {
             for head in 0..self.drive.geometry.surfaces() {
                 let track = Track { cylinder, head };
                 if track != gap.from && track != gap.to {
@@ -208,33 +231,23 @@ impl Disk {
         [before, Some(pass), after]
     }
 
-    /// The cylinders with the most wanted blocks among those near both ends and some between, of equal ones the first.
-    fn candidates(&self, gap: &Gap) -> [Option<u32>; LOOKED_AT] {
-        let mut found = [None; LOOKED_AT];
-        let Some(Freeblock { wanted, turn, .. }) = self.freeblock.as_deref() else { return found };
-        let mut counts = [0; LOOKED_AT];
-        let mut consider = |cylinder: u32| {
-            let count = wanted.on_cylinder(cylinder);
-            if count > counts[LOOKED_AT - 1] && !found.contains(&Some(cylinder)) {
-                let place = counts.iter().position(|&other| count > other).unwrap_or(LOOKED_AT - 1);
-                counts[place..].rotate_right(1);
-                found[place..].rotate_right(1);
-                (counts[place], found[place]) = (count, Some(cylinder));
-            }
-        };
+    /// The cylinders with the most wanted blocks: some near both ends, and some between.
+    fn candidates(&self, gap: &Gap) -> [Fullest; 2] {
+        let (mut near, mut between) = (Fullest::default(), Fullest::default());
+        let Some(Freeblock { wanted, turn, .. }) = self.freeblock.as_deref() else { return [near, between] };
         let last = wanted.cylinders().saturating_sub(1);
-        let (low, high) = (gap.from.cylinder.min(gap.to.cylinder), gap.from.cylinder.max(gap.to.cylinder));
         for distance in 0..=NEIGHBOURS {
             for end in [gap.from.cylinder, gap.to.cylinder] {
-                consider(end.saturating_sub(distance));
-                consider((end + distance).min(last));
+                near.consider(wanted, end.saturating_sub(distance));
+                near.consider(wanted, (end + distance).min(last));
             }
         }
-        let step = (high - low) / BETWEEN;
-        for number in 0..if step > 0 { BETWEEN } else { 0 } {
-            consider(low + number * step + turn % step);
+        let (low, high) = (gap.from.cylinder.min(gap.to.cylinder), gap.from.cylinder.max(gap.to.cylinder));
+        let step = ((high - low) / BETWEEN).max(1);
+        for cylinder in (low + turn % step..high).step_by(step as usize) {
+            between.consider(wanted, cylinder);
         }
-        found
+        [near, between]
     }
 
     /// Reads the wanted blocks of passes, which follow each other in time.
@@ -249,7 +262,8 @@ impl Disk {
         freeblock.gaps += u64::from(blocks > 0);
     }
 
-    /// Reads the wanted blocks of a pass whose runs end until an instant. `cut`: also the blocks of a run under way then.
+    /// Reads the wanted blocks of a pass whose runs end until an instant. `cut`: also the blocks of a run under way
+    /// then.
     fn read_pass(&mut self, pass: &Pass, until: Ticks, cut: bool) -> u64 {
         let Some(freeblock) = self.freeblock.as_mut() else { return 0 };
         let (spindle, per_track) = (self.drive.mechanics.spindle(), pass.on.blocks_per_track);

@@ -59,7 +59,7 @@ impl Wanted {
             // Full pages are shared.
             self.words = CowTable::new(self.blocks.div_ceil(BITS), u64::MAX);
             let last = self.blocks / BITS;
-            if self.blocks % BITS > 0 {
+            if !self.blocks.is_multiple_of(BITS) {
                 self.words.set(last, mask(0, self.blocks % BITS));
             }
             return self.count_all(geometry);
