@@ -9,13 +9,13 @@ transactions. The profile `atlas-10k` keeps the sectors that pass before the wan
 leaves the arm less freedom; their simulator, DiskSim, does not model that. So the scans run without that key, and one
 runs with it.
 
-*Eager writing*: random writes of one block, each to any of 256 free places near the last one, by the share of the device
-in use, and in place. Wang, Anderson and Patterson, "Virtual Log Based File Systems for a Programmable Disk", OSDI 1999
-(https://www.usenix.org/legacy/events/osdi99/full_papers/wang/wang_html/node3.html): the sectors to skip are about the
-ratio of occupied to free ones, so four at 80 % in use, below 100 us on a disk of that day; in place, at least half a
-rotation, 3 ms; synchronous updates are up to an order of magnitude faster. Their disks are an HP97560 and a Seagate
-ST19101. Here are two measured drives of these makers and years, an HP C2490A and a Cheetah 9LP, without their write
-caches.
+*Eager writing*: random writes of one block, each to any of 256 free places near the last one, by the share of the
+device in use, and in place. Wang, Anderson and Patterson, "Virtual Log Based File Systems for a Programmable Disk",
+OSDI 1999 (https://www.usenix.org/legacy/events/osdi99/full_papers/wang/wang_html/node3.html): the sectors to skip are
+about the ratio of occupied to free ones, so four at 80 % in use, below 100 us on a disk of that day; in place, at least
+half a rotation, 3 ms; synchronous updates are up to an order of magnitude faster. Their disks are an HP97560 and a
+Seagate ST19101. Here are two measured drives of these makers and years, an HP C2490A and a Cheetah 9LP, without their
+write caches.
 """
 
 import argparse
