@@ -562,6 +562,48 @@ def drives(result: Result) -> Iterator[Figure]:
         yield Figure(what, demerit(row["demerit_ms"], row["measured_mean_ms"]))
 
 
+def interface_extensions(result: Result) -> Iterator[Figure]:
+    """Freeblock scheduling beside Lumb et al. (OSDI 2000), eager writing beside Wang et al. (OSDI 1999)."""
+    free, writes = result["freeblock"], result["eager_writing"]
+    transactions = [row for rows in free["transactions"].values() for row in rows]
+    scans = [*transactions, free["never_idle"], free["never_idle_as_profiled"], free["whole_scan"]]
+    equal = sum(row["equal"] for row in scans)
+    what = "loads whose requests complete at the same instants with a background scan"
+    yield Figure(what, f"{equal} of {len(scans)}", "all", equal == len(scans))
+    yield share_of_media("random reads of 4 KiB, never idle", free["never_idle"])
+    yield share_of_media("the same, with `read-free-blocks` as profiled", free["never_idle_as_profiled"])
+    for row in free["transactions"]["gaps"]:
+        what = f"scan of {free['drive']} beside {row['depth']} transactions at a time, {row['iops']:.0f} requests/s"
+        yield Figure(what, f"{row['mb_per_s']:.2f} MB/s, {row['share_of_media'] * 100:.1f} % of the media")
+    whole = free["whole_scan"]
+    if whole["share_of_device"] < 1:
+        done = f"{whole['share_of_device'] * 100:.2f} % after {whole['seconds']:.0f} s"
+        yield Figure("full scans a day beside 10 transactions at a time", done, "47", False)
+    else:
+        a_day = 86_400 / whole["seconds"]
+        yield Figure("full scans a day beside 10 transactions at a time", f"{a_day:.1f}", "47", a_day >= 47)
+    for name, row in writes["drives"].items():
+        times = dict(zip(row["used"], row["mean_ms"], strict=True))
+        what = f"{name}, 80 % in use: a write of 4 KiB to any place, and in place"
+        anywhere, in_place = times[0.8], row["in_place_ms"]
+        yield Figure(what, f"{anywhere:.2f} ms, {in_place:.2f} ms", "faster", anywhere < in_place)
+        rises = row["mean_ms"] == sorted(row["mean_ms"])
+        yield Figure(f"{name}: writes take longer the more is in use", "yes" if rises else "no", "yes", rises)
+        best = in_place / row["mean_ms"][0]
+        yield Figure(f"{name}, 10 % in use: in place as a multiple", f"{best:.1f}", "up to 10")
+    sector = writes["sector"]
+    located = (sector["mean_ms"] - sector["free_ms"]) * 1e3
+    what = "cheetah-9lp, 80 % in use: time to a free sector beyond a nearly empty disk's"
+    yield Figure(what, f"{located:.0f} us", "below 100 us", located < 100)
+
+
+def share_of_media(what: str, row: Result) -> Figure:
+    """A scan's bandwidth beside Lumb et al.'s range."""
+    share = row["share_of_media"]
+    measured = f"{row['mb_per_s']:.2f} MB/s, {share * 100:.1f} % of the media"
+    return Figure(f"scan beside {what}", measured, "20 to 50 %", share >= 0.2)
+
+
 def demerit(value_ms: float, mean_ms: float) -> str:
     """A demerit figure in both forms."""
     return f"{value_ms:.3f} ms, {value_ms / mean_ms * 100:.1f} %"
@@ -721,6 +763,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("iscsi-conformance", "The iSCSI target under libiscsi's conformance tests", iscsi_conformance),
     ("iscsi-rates", "The iSCSI target beside tgtd", iscsi_rates),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
+    ("interface-extensions", "Background reads in gaps, and writes to any place", interface_extensions),
     ("disk-distance", "Drives against their traces", drives),
     ("trace-rates", "Block traces", trace_rates),
     ("interval-coverage", "How often 95 % intervals contain the true value", coverage),

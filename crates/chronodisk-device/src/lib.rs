@@ -27,6 +27,7 @@ mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cow_table;
+mod extensions;
 mod fields;
 mod flat_table;
 mod footprint;
@@ -40,11 +41,13 @@ mod sector_set;
 mod zone_map;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
+pub use extensions::{Background, BackgroundDone, BackgroundRead, BackgroundTime, PLACES_MAX};
 pub use fields::{ProfileError, ProfileKey, nearest, toml_string};
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
 pub use models::blueprint::BuildOptions;
 pub use models::disk;
+pub use models::placing_host::{PlacingHost, PlacingOptions};
 pub use models::speed::Speed;
 #[cfg(any(test, feature = "test-utils"))]
 pub use models::ssd::reseal_state;

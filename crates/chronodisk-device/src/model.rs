@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use chronodisk_sim::{Completion, Nanos, Request};
+use chronodisk_sim::{Completion, Lba, Nanos, Request};
 
-use crate::ZoneReport;
+use crate::{Background, ZoneReport};
 
 /// Latest arrival: 18 years.
 ///
@@ -96,6 +96,29 @@ pub trait DeviceModel: Send {
     /// The request arrives at `now()`, after everything already due there. Immediate consequences happen in this call.
     /// The instant is at most [`LATEST_ARRIVAL`].
     fn submit(&mut self, request: Request);
+
+    /// A write to any of these places arrives at `now()`. The model chooses the place, which is returned; from then on
+    /// it is an ordinary write to this place. All places have room for `request.sectors` inside the device, and there
+    /// are 1 to [`PLACES_MAX`](crate::PLACES_MAX) of them. `request.lba` is ignored.
+    ///
+    /// # Panics
+    /// Without a place.
+    fn submit_anywhere(&mut self, request: Request, places: &[Lba]) -> Lba {
+        let place = places[self.soonest(&request, places)];
+        self.submit(Request { lba: place, ..request });
+        place
+    }
+
+    /// The index of the place where a write that arrives now would be on the medium soonest, as far as the model knows:
+    /// of equal ones the first. A model for which all places are equal answers 0.
+    fn soonest(&self, _request: &Request, _places: &[Lba]) -> usize {
+        0
+    }
+
+    /// Background requests, if the model can serve them in the gaps of others.
+    fn background(&mut self) -> Option<&mut dyn Background> {
+        None
+    }
 
     /// Next internal instant if no request arrives; with background work it may never be `None`.
     fn next_event(&self) -> Option<Nanos>;

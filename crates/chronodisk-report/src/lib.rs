@@ -73,7 +73,7 @@ pub use schema::{
     HostInfo, HostSample, KernelCost, NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult,
     RunResult, ServerResult, ShadowResult, TransportResult, ZonesFile,
 };
-pub use simulation::{SIMULATION_SCHEMA, Simulation};
+pub use simulation::{BackgroundScan, SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, failed_by_status, service_times};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::{Nanos, Op};
 
-use crate::Simulation;
 use crate::schema::{BootstrapResult, PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
 use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
 use crate::verdict::{Figure, Verdict};
+use crate::{BackgroundScan, Simulation};
 
 /// System calls that the host refused to a guest's kernel, each with its count.
 #[must_use]
@@ -120,6 +120,9 @@ pub fn render_simulation(simulation: &Simulation) -> String {
     let length = Nanos::from_nanos(simulation.summary.window_ns.as_nanos());
     facts.row(["simulated time", &length.to_string()]);
     push_rates(&mut facts, &simulation.summary);
+    if let Some(scan) = &simulation.background {
+        push_background(&mut facts, scan, &simulation.latency_us);
+    }
     let mut text = facts.render();
     text.push('\n');
     let summary = &simulation.summary;
@@ -127,6 +130,17 @@ pub fn render_simulation(simulation: &Simulation) -> String {
     push_service_times(&mut distributions, "service time", summary);
     text.push_str(&distributions.render());
     text
+}
+
+fn push_background(facts: &mut Table, scan: &BackgroundScan, latency_us: &Distribution) {
+    let BackgroundScan { mb_per_s, media_mb_per_s, share_of_media, bytes, share_of_device, seconds, .. } = scan;
+    let percent = 100.0 * share_of_media;
+    facts.row(["background", &format!("{mb_per_s:.3} MB/s, {percent:.1} % of the media's {media_mb_per_s:.3} MB/s")]);
+    let (megabytes, of_device) = (*bytes as f64 / 1e6, 100.0 * share_of_device);
+    facts.row(["background scan", &format!("{megabytes:.1} MB, {of_device:.2} % of the device, in {seconds:.3} s")]);
+    let (alone, beside) = (scan.latency_alone_us.mean, latency_us.mean);
+    let equal = if scan.foreground_is_equal { "every request is equal" } else { "requests differ" };
+    facts.row(["foreground", &format!("mean {alone:.3} us without the scan, {beside:.3} us with it; {equal}")]);
 }
 
 fn render_rep(run: &RunResult, rep: &RepResult) -> String {

@@ -35,6 +35,32 @@ pub struct Simulation {
     pub latency_us: Distribution,
     /// All figures.
     pub summary: Summary,
+    /// A background scan beside the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<BackgroundScan>,
+}
+
+/// A background scan of the whole device, in the gaps of a workload's requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackgroundScan {
+    /// When it reads: `gaps` or `gaps-and-rest`.
+    pub when: String,
+    /// Bytes read up to the last completion of the workload.
+    pub bytes: u64,
+    /// These bytes as a share of the device.
+    pub share_of_device: f64,
+    /// Seconds from the beginning to the last sector read.
+    pub seconds: f64,
+    /// Data in 10⁶ bytes per second of this time.
+    pub mb_per_s: f64,
+    /// Data that pass a head, on average over all tracks, in 10⁶ bytes per second.
+    pub media_mb_per_s: f64,
+    /// `mb_per_s` as a share of `media_mb_per_s`.
+    pub share_of_media: f64,
+    /// Service times of the same workload without the scan.
+    pub latency_alone_us: Distribution,
+    /// Whether each request of the workload completes at the same instant as without the scan.
+    pub foreground_is_equal: bool,
 }
 
 impl Simulation {
@@ -73,6 +99,7 @@ impl Simulation {
             mb_per_s: summary.mb_per_s,
             latency_us: summary.service_time_us,
             summary,
+            background: None,
         }
     }
 

@@ -1,15 +1,17 @@
 //! `chronodisk simulate`: a generated workload, a block trace or a job file of fio on a device model, without a guest.
 
 mod arrivals;
+mod extensions;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use chronodisk_device::DeviceInfo;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
-use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
+use chronodisk_report::{BackgroundScan, LogWriter, Simulation, StreamedSummary, render_simulation};
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
 use chronodisk_run::{
@@ -23,6 +25,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
 use self::arrivals::ReplayArguments;
+use self::extensions::{ExtensionArguments, Foreground, begin_scan, end_scan};
 use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
@@ -98,6 +101,9 @@ pub struct Arguments {
     #[command(flatten)]
     on: DeviceOptions,
 
+    #[command(flatten)]
+    extensions: ExtensionArguments,
+
     /// Adds the request queue of a host's kernel with this elevator: merging, plugging and a limited queue, as in
     /// David (ACM TOS 2012). --device-speed applies to the queue, too
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
@@ -132,7 +138,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
     };
     let device = arguments.on.surround(device)?.begin_in(arguments.on.state.as_deref())?;
     let device = device.at_speed(arguments.on.device_speed, &arguments.elsewhere)?;
-    let (load, name, options) = load(&arguments, &device)?;
+    let placing = match arguments.extensions.write_anywhere {
+        Some(_) => Some(port(&arguments, &device)?),
+        None => None,
+    };
+    let info = placing.as_ref().map_or(device.info(), ModelPort::info).clone();
+    let (load, name, options) = load(&arguments, &device, &info)?;
     let directory = match &arguments.output {
         Some(directory) => Some(RunFolder::plan(Some(directory), "")?),
         None => None,
@@ -141,9 +152,14 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let total = load.requests();
     let mut log = directory.as_ref().map(Log::create).transpose()?;
     let asked = EndSignals::flag()?;
-    let simulated = simulate(&arguments, &device, load, log.as_mut(), &asked)?;
-    let summary = simulated.summary.finish();
-    let simulation = Simulation::of_summary(device.name(), name, options, summary);
+    let mut port = placing.map_or_else(|| port(&arguments, &device), Ok)?;
+    if let Some(when) = arguments.extensions.background_scan {
+        begin_scan(&mut port, when)?;
+    }
+    let mut simulated = simulate(&arguments, &mut port, load, log.as_mut(), &asked)?;
+    let summary = std::mem::take(&mut simulated.summary).finish();
+    let mut simulation = Simulation::of_summary(device.name(), name, options, summary);
+    simulation.background = scan_beside(&arguments, &device, &mut port, &simulated, &asked)?;
     if let (Some(directory), Some(log)) = (&directory, log) {
         log.finish()?;
         directory.write_simulation(&simulation, &device.used())?;
@@ -167,8 +183,38 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(if simulated.interrupted { asked.status() } else { status::FINE })
 }
 
+/// The device's model, below the host that chooses places if the load has one.
+fn port(arguments: &Arguments, device: &Device) -> Result<ModelPort, Failure> {
+    let port = device.port(&arguments.elsewhere)?;
+    match arguments.extensions.write_anywhere {
+        Some(anywhere) => anywhere.surround(port, arguments.block_size.unwrap_or(4_096), arguments.on.seed),
+        None => Ok(port),
+    }
+}
+
+/// The figures of a background scan, after the load has run with it. The load runs once more without it.
+fn scan_beside(
+    arguments: &Arguments,
+    device: &Device,
+    beside: &mut ModelPort,
+    simulated: &Simulated,
+    asked: &EndFlag,
+) -> Result<Option<BackgroundScan>, Failure> {
+    let Some(when) = arguments.extensions.background_scan.filter(|_| !simulated.interrupted) else { return Ok(None) };
+    let (load, _, _) = load(arguments, device, &beside.info().clone())?;
+    let alone = simulate(arguments, &mut port(arguments, device)?, load, None, asked)?;
+    if alone.interrupted {
+        return Ok(None);
+    }
+    Ok(end_scan(beside, when, &simulated.foreground, (&alone.foreground, &alone.summary.finish())))
+}
+
 /// The load, its name, and all options as they took effect.
-fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
+fn load(
+    arguments: &Arguments,
+    device: &Device,
+    info: &DeviceInfo,
+) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
     if let Some(workload) = arguments.workload {
         if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given_of_trace()) {
             return Err(Failure::usage(format!("{option} needs --trace")));
@@ -182,18 +228,18 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
             process: arguments.replay.process()?,
             ..GeneratedLoad::new(workload, arguments.requests, arguments.on.seed)
         };
-        let (load, mut options) = generated.begin(device.info(), device.state_file().is_some())?;
+        let (load, mut options) = generated.begin(info, device.state_file().is_some())?;
         options.extend(device_options(arguments));
         return Ok((load, workload.name().to_owned(), options));
     }
     if let Some(file) = &arguments.fio_job {
-        return fio_load(arguments, device, file);
+        return fio_load(arguments, info, file);
     }
     let how = arguments.replay.of_trace()?;
     let name = arguments.trace.as_deref().unwrap_or_default();
     let trace = block_trace::open(name, &arguments.trace_options)?;
     let mut options = device_options(arguments);
-    let capacity_bytes = device.info().capacity_sectors * chronodisk_sim::SECTOR_BYTES;
+    let capacity_bytes = info.capacity_sectors * chronodisk_sim::SECTOR_BYTES;
     let common = [("seed", arguments.on.seed.into()), ("capacity_bytes", capacity_bytes.into())];
     options.extend(common.into_iter().chain(how.options()).map(|(name, value)| (name.to_owned(), value)));
     options.insert("trace".to_owned(), trace.path().display().to_string().into());
@@ -209,19 +255,19 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
     if let Some(seed) = arguments.trace_options.spread {
         options.insert("spread_seed".to_owned(), seed.into());
     }
-    Ok((Load::Traced(Box::new(Replayed::new(trace, device.info(), how))), "trace".to_owned(), options))
+    Ok((Load::Traced(Box::new(Replayed::new(trace, info, how))), "trace".to_owned(), options))
 }
 
 fn fio_load(
     arguments: &Arguments,
-    device: &Device,
+    info: &DeviceInfo,
     file: &Path,
 ) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
     if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given()) {
         return Err(Failure::usage(format!("{option} can't be used with --fio-job")));
     }
     let jobs = FioLoad::open(file)?;
-    let (load, mut options) = jobs.begin(device.info(), arguments.on.seed)?;
+    let (load, mut options) = jobs.begin(info, arguments.on.seed)?;
     jobs.notes().iter().for_each(output::note);
     options.extend(device_options(arguments));
     Ok((load, "fio-job".to_owned(), options))
@@ -245,6 +291,13 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     if !arguments.on.fault.is_empty() {
         options.insert("fault".to_owned(), arguments.on.fault.join(" ").into());
     }
+    if let Some(when) = arguments.extensions.background_scan {
+        options.insert("background_scan".to_owned(), when.name().into());
+    }
+    if let Some(anywhere) = arguments.extensions.write_anywhere {
+        options.insert("write_anywhere_used".to_owned(), anywhere.used.into());
+        options.insert("write_anywhere_places".to_owned(), anywhere.places.into());
+    }
     if let Some(state) = &arguments.on.state {
         options.insert("state".to_owned(), state.display().to_string().into());
     }
@@ -253,6 +306,7 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
 
 struct Simulated {
     summary: StreamedSummary,
+    foreground: Foreground,
     /// Requests that the device answered with an error, by its name.
     failures: BTreeMap<&'static str, u64>,
     interrupted: bool,
@@ -293,13 +347,13 @@ impl Log {
 
 fn simulate(
     arguments: &Arguments,
-    device: &Device,
+    port: &mut ModelPort,
     load: Load,
     mut log: Option<&mut Log>,
     asked: &EndFlag,
 ) -> Result<Simulated, Failure> {
-    let mut port = device.port(&arguments.elsewhere)?;
-    let mut unwritten = None;
+    let (mut unwritten, mut foreground) = (None, Foreground::default());
+    let compares = arguments.extensions.background_scan.is_some();
     let mut summary = StreamedSummary::default();
     let mut failures = BTreeMap::new();
     let total = load.requests();
@@ -311,6 +365,9 @@ fn simulate(
     let mut seen = |record: &RequestRecord| {
         if record.arrival >= *measured_from.get_or_insert(record.arrival.saturating_add(ramp)) {
             summary.add(record);
+        }
+        if compares {
+            foreground.add(record);
         }
         if record.status != Status::Ok {
             *failures.entry(record.status.name()).or_default() += 1;
@@ -331,7 +388,7 @@ fn simulate(
         stopped |= asked.came();
         if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let notes = load.give_to(&mut port, arguments.memory.limit(), &mut seen).map_err(|error| match error {
+    let notes = load.give_to(port, arguments.memory.limit(), &mut seen).map_err(|error| match error {
         LoadError::Load(error) => error.into(),
         LoadError::Model(fault) => model_lost(fault),
     })?;
@@ -343,7 +400,7 @@ fn simulate(
     if let Some(progress) = progress {
         progress.finish();
     }
-    if let ModelPort::Remote(model) = &mut port {
+    if let ModelPort::Remote(model) = port {
         model.fetch_statistics().map_err(model_lost)?;
         tell_of_link(model, summary.requests());
     }
@@ -351,7 +408,7 @@ fn simulate(
         Some(total) => summary.requests() < total,
         None => stopped,
     };
-    Ok(Simulated { summary, failures, interrupted, host_seconds })
+    Ok(Simulated { summary, foreground, failures, interrupted, host_seconds })
 }
 
 /// Reports errors of the device, whose requests are excluded from the figures.

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod mems;
 pub(crate) mod nvram;
+pub(crate) mod placing_host;
 pub(crate) mod shingled;
 pub(crate) mod simple_disk;
 pub(crate) mod speed;

@@ -41,26 +41,33 @@
 //! disk drive modeling" (IEEE Computer, 1994), and Shriver, Merchant and Wilkes, "An analytic behavior model for disk
 //! drives with readahead caches and request reordering" (SIGMETRICS 1998).
 //!
+//! - *Interface extensions* (FAST 2002, section 6.3): background reads in the rotational latency of requests
+//!   (`freeblock.rs`), and writes to one of several places (`soonest.rs`).
+//!
 //! Not modelled: gaps of slipped blocks within a track; a cache on the medium; errors; priorities.
 
 mod arm;
 mod dirty;
+mod freeblock;
 mod order;
+mod soonest;
+mod wanted;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, Status};
+use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, RandomStream, Request, RequestId, Status};
 
 use super::drive::{Control, Drive, ExtraTicks};
 use super::geometry::Spot;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{InitialPhase, Scheduler};
 use crate::sector_set::{SectorSet, changed};
-use crate::{DeviceInfo, DeviceModel, Probe, footprint};
+use crate::{Background, DeviceInfo, DeviceModel, Probe, footprint};
 use arm::{Arm, Rewritten, Segment};
 use dirty::Dirty;
+use freeblock::Freeblock;
 
 /// A drive with this controller.
 #[derive(Clone, Debug)]
@@ -99,6 +106,8 @@ pub struct Disk {
     link_free: Ticks,
     due: EventQueue<Due>,
     completed: Vec<Completion>,
+    /// Background requests, once there has been one.
+    freeblock: Option<Box<Freeblock>>,
     statistics: DiskStatistics,
 }
 
@@ -288,6 +297,7 @@ impl Disk {
             link_free: 0,
             due: EventQueue::new(),
             completed: Vec::new(),
+            freeblock: None,
             statistics: DiskStatistics::default(),
         }
     }
@@ -594,6 +604,14 @@ impl DeviceModel for Disk {
         self.run(self.now, false);
     }
 
+    fn soonest(&self, request: &Request, places: &[Lba]) -> usize {
+        self.soonest_place(request, places)
+    }
+
+    fn background(&mut self) -> Option<&mut dyn Background> {
+        Some(self)
+    }
+
     fn next_event(&self) -> Option<Nanos> {
         let tick = Some(self.next_tick()).filter(|&tick| tick < NEVER).map(nanos);
         tick.into_iter().chain(self.due.next_at()).min()
@@ -645,6 +663,7 @@ impl DeviceModel for Disk {
         sink.counter("blocks-read", statistics.blocks_read);
         sink.counter("blocks-written", statistics.blocks_written);
         sink.counter("aged", statistics.aged);
+        self.probe_background(sink);
         sink.gauge("dirty", "blocks", self.dirty.blocks() as f64);
     }
 }

@@ -59,6 +59,17 @@ pub(crate) struct BlockPosition {
     pub(crate) remapped: bool,
 }
 
+/// The blocks whose own positions are on a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TrackBlocks {
+    pub(crate) track: Track,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Angle at which the first block begins.
+    pub(crate) angle: u64,
+    pub(crate) blocks_per_track: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Zone {
     first_cylinder: u32,
@@ -143,6 +154,44 @@ impl Geometry {
         BlockPosition { track, angle, blocks_per_track: zone.blocks_per_track, track_first, track_end, remapped }
     }
 
+    /// The blocks whose own positions are on a track; `None` if there are none.
+    pub(crate) fn blocks_on(&self, track: Track) -> Option<TrackBlocks> {
+        let in_zone = |zone: &&Zone| track.cylinder.wrapping_sub(zone.first_cylinder) < zone.cylinders;
+        let zone = self.zones.iter().find(in_zone).filter(|_| track.head < self.surfaces)?;
+        let backwards = self.is_backwards(zone, track.cylinder);
+        let index = if backwards { self.surfaces - 1 - track.head } else { track.head };
+        let number = u64::from(track.cylinder - zone.first_cylinder) * u64::from(self.surfaces) + u64::from(index);
+        let per_track = u64::from(zone.blocks_per_track);
+        let (first, end) = (zone.block_at(number * per_track), zone.block_at((number + 1) * per_track));
+        if first >= end {
+            return None;
+        }
+        let (own, _) = self.positions(zone, first);
+        let angle = self.angle(zone, number, track, own % per_track);
+        let blocks_per_track = zone.blocks_per_track;
+        (own / per_track == number).then_some(TrackBlocks { track, first, end, angle, blocks_per_track })
+    }
+
+    /// The track on which `block` is, if its defect is not replaced.
+    pub(crate) fn own_track(&self, block: u64) -> Track {
+        let zone = self.zone_of(block);
+        self.track(zone, self.positions(zone, block).0 / u64::from(zone.blocks_per_track))
+    }
+
+    pub(crate) fn surfaces(&self) -> u32 {
+        self.surfaces
+    }
+
+    /// The cylinder after the last one with blocks.
+    pub(crate) fn cylinders(&self) -> u32 {
+        self.zones.iter().map(|zone| zone.first_cylinder + zone.cylinders).max().unwrap_or(0)
+    }
+
+    /// Tracks of all zones.
+    pub(crate) fn tracks(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.tracks(self.surfaces)).sum()
+    }
+
     /// Whether cylinders never fall as block numbers rise. Only remapped defects break this order.
     pub(crate) fn ascends(&self) -> bool {
         self.ascends
@@ -184,12 +233,17 @@ impl Geometry {
         let surfaces = u64::from(self.surfaces);
         let cylinder = zone.first_cylinder + (number / surfaces) as u32;
         let index = (number % surfaces) as u32;
-        let backwards = match self.order {
+        let backwards = self.is_backwards(zone, cylinder);
+        Track { cylinder, head: if backwards { self.surfaces - 1 - index } else { index } }
+    }
+
+    /// Whether the tracks of a cylinder follow each other from the last head on.
+    fn is_backwards(&self, zone: &Zone, cylinder: u32) -> bool {
+        match self.order {
             TrackOrder::HeadsAscending => false,
             TrackOrder::SerpentineFromZone => (cylinder - zone.first_cylinder) % 2 == 1,
             TrackOrder::SerpentineFromDisk => cylinder % 2 == 1,
-        };
-        Track { cylinder, head: if backwards { self.surfaces - 1 - index } else { index } }
+        }
     }
 
     /// The angle at which sector `sector` of a track begins: skews accumulate over the tracks of the zone.
@@ -349,10 +403,19 @@ impl Zone {
         rank * unit.grain + within
     }
 
+    /// The block of a rank.
+    fn block_of(&self, rank: u64) -> u64 {
+        self.first_block + rank.saturating_sub(self.empty).min(self.blocks)
+    }
+
+    /// The first block whose own position is not before `position`.
+    fn block_at(&self, position: u64) -> u64 {
+        self.block_of(self.ranks_before(position))
+    }
+
     /// The first block on a track and the one after its last, defects not counted; `block` is on it.
     fn track_bounds(&self, track: u64, block: u64) -> (u64, u64) {
         let per_track = u64::from(self.blocks_per_track);
-        let block_before = |rank: u64| self.first_block + rank.saturating_sub(self.empty).min(self.blocks);
         let (start, end) = (track * per_track, (track + 1) * per_track);
         let (first, end) = match self.unit.grain == 1 && start / self.unit.gross == (end - 1) / self.unit.gross {
             // Slips on the track are few: they are found from those before it on.
@@ -362,7 +425,7 @@ impl Zone {
             }
             false => (self.ranks_before(start), self.ranks_before(end)),
         };
-        let (first, end) = (block_before(first), block_before(end));
+        let (first, end) = (self.block_of(first), self.block_of(end));
         // More slips than spares in a unit would push blocks over others.
         (first.min(block), end.max(block + 1))
     }

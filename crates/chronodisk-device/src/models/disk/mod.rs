@@ -21,4 +21,6 @@ pub use toml::read_parameters;
 pub use toml::{ProfileHeading, write_profile};
 
 #[cfg(test)]
+mod extension_tests;
+#[cfg(test)]
 mod tests;

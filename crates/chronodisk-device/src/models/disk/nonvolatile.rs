@@ -17,7 +17,7 @@ use super::controller::{Disk, SHORTEST};
 use super::mechanics::{Ticks, duration, nanos, ticks};
 use super::parameters::NonvolatileParameters;
 use crate::sector_set::{SectorSet, changed};
-use crate::{DeviceInfo, DeviceModel, Probe, advance};
+use crate::{Background, DeviceInfo, DeviceModel, Probe, advance};
 
 /// A drive behind a non-volatile write cache.
 #[derive(Clone, Debug)]
@@ -180,6 +180,10 @@ impl DeviceModel for NonvolatileDisk {
             _ => self.waiting.push_back(request),
         }
         self.go_on();
+    }
+
+    fn background(&mut self) -> Option<&mut dyn Background> {
+        self.disk.background()
     }
 
     fn next_event(&self) -> Option<Nanos> {

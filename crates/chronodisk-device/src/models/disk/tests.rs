@@ -78,7 +78,7 @@ pub(super) fn disk(parameters: &DiskParameters) -> Disk {
 }
 
 /// A drive whose every option is drawn.
-fn random_parameters(seed: u64) -> DiskParameters {
+pub(super) fn random_parameters(seed: u64) -> DiskParameters {
     let mut stream = RandomStream::new(seed, "disk", "parameters");
     let mut parameters = small();
     let mut flag = || stream.chance(0.5);

@@ -44,7 +44,7 @@ use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::models::disk::{Disk, Drive};
 use crate::sector_set::{SectorSet, changed};
 use crate::{DeviceInfo, DeviceModel, Probe};
-use space::Space;
+pub(crate) use space::Space;
 
 /// Immutable parts.
 #[derive(Debug)]

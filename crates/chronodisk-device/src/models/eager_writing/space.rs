@@ -4,7 +4,7 @@ use crate::cow_table::CowTable;
 
 /// A bitmap with a count per region, both copied by sharing.
 #[derive(Clone, Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     blocks: u64,
     used: u64,
     /// A bit per block, set if the block is used.
@@ -19,7 +19,7 @@ const REGION: u64 = 4_096;
 
 impl Space {
     /// Space of this number of blocks, all free.
-    pub(super) fn new(blocks: u64) -> Self {
+    pub(crate) fn new(blocks: u64) -> Self {
         Space {
             blocks,
             used: 0,
@@ -34,16 +34,16 @@ impl Space {
             .saturating_add(CowTable::<u16>::bytes_max(blocks.div_ceil(REGION)))
     }
 
-    pub(super) fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
     /// Takes free blocks.
-    pub(super) fn take(&mut self, first: u64, blocks: u64) {
+    pub(crate) fn take(&mut self, first: u64, blocks: u64) {
         let end = first + blocks;
         // The part of a word or a region that is in the range.
         let part = |number: u64, size: u64| {
@@ -61,7 +61,7 @@ impl Space {
     }
 
     /// Frees a used block.
-    pub(super) fn free(&mut self, block: u64) {
+    pub(crate) fn free(&mut self, block: u64) {
         let word = self.words.get(block / WORD);
         debug_assert_eq!(word >> (block % WORD) & 1, 1, "block {block} is free already");
         self.words.set(block / WORD, word & !(1 << (block % WORD)));
@@ -70,7 +70,7 @@ impl Space {
     }
 
     /// The first free block from `from` on, before `end`.
-    pub(super) fn next_free(&self, from: u64, end: u64) -> Option<u64> {
+    pub(crate) fn next_free(&self, from: u64, end: u64) -> Option<u64> {
         let mut block = from;
         while block < end {
             let taken = self.words.get(block / WORD) | ((1 << (block % WORD)) - 1);

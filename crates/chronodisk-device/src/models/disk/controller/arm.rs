@@ -5,6 +5,7 @@ use chronodisk_sim::RequestId;
 use super::super::geometry::{BlockPosition, Track};
 use super::super::mechanics::{Access, Ticks};
 use super::super::parameters::{ReadAheadTo, Scheduler};
+use super::freeblock::Gap;
 use super::order::Target;
 use super::{Command, Crossing, Disk, NEVER, Reading, Writing};
 
@@ -90,6 +91,12 @@ impl Arm {
     /// Where the heads are.
     pub(super) fn track(&self) -> Track {
         self.track
+    }
+
+    /// Where the run under way leaves the heads, and when. A run that reads on is left at once.
+    pub(super) fn run_end(&self, is_read_for: bool) -> Option<(Track, Ticks)> {
+        let leaves = |run: &Run| if run.write || is_read_for || !run.ordered { run.until } else { run.on_track };
+        self.run.as_ref().map(|run| (run.track, leaves(run)))
     }
 
     /// Whether blocks of a range are on their way to the medium.
@@ -389,9 +396,15 @@ impl Disk {
         };
         let last = if immediate && !goes_on { self.passes_last(on_track, &place, end - next) } else { 0 };
         let ordered = last == 0;
-        let spindle = mechanics.spindle();
+        let spindle = *mechanics.spindle();
         let since = if ordered { on_track + latency } else { on_track };
         let since = if write { self.data_in_time(next, end, since, place.blocks_per_track) } else { since };
+        if self.freeblock.is_some() {
+            let way = Gap { from: self.arm.track, to: place.track, start, on_track, end: since, write, least };
+            // Reading on gives way to requests, and an unordered run does not wait.
+            let has_gap = ordered && (write || waited_for);
+            self.leaves_for(&way, has_gap);
+        }
         let passes_before = self.control.read_free_blocks && waited_for && ordered && !goes_on;
         let before = if passes_before { spindle.passed(latency, place.blocks_per_track) } else { 0 };
         let before = before.min(next - place.track_first);
@@ -454,7 +467,7 @@ impl Disk {
     ///
     /// Drives with the extra disconnection collect a third of a short request's usual transfer, or 15 blocks of a
     /// request from 45 on (so does DiskSim 4.0 for all drives with it).
-    fn collected(&self, sectors: u32) -> u64 {
+    pub(super) fn collected(&self, sectors: u32) -> u64 {
         match self.control.extra_disconnect {
             None => 1,
             Some(_) if sectors < 45 => u64::from(sectors.min(10)),
@@ -463,7 +476,7 @@ impl Disk {
     }
 
     /// Blocks that have begun to pass when the head comes to a track while the wanted ones pass; else 0.
-    fn passes_last(&self, on_track: Ticks, place: &BlockPosition, blocks: u64) -> u64 {
+    pub(super) fn passes_last(&self, on_track: Ticks, place: &BlockPosition, blocks: u64) -> u64 {
         let begun = self.drive.begun(self.phase, on_track, place.angle, place.blocks_per_track);
         if begun < blocks && self.drive.mechanics.access == Access::Full { begun } else { 0 }
     }
