@@ -6,7 +6,6 @@ use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::secret_of_file;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
-use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::iscsi::{Credentials, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
@@ -15,7 +14,7 @@ use chronodisk_front::server::{Address, IscsiOptions, OverflowView, Server, Serv
 use chronodisk_native::Attachment;
 use chronodisk_sim::SECTOR_BYTES;
 
-use super::arguments::{Attach, ServeArguments, TlsChoice};
+use super::arguments::{ServeArguments, TlsChoice};
 use super::shadow::{self, Target};
 use super::store::{Opened, StorePlan};
 use crate::device::Device;
@@ -208,10 +207,10 @@ pub(super) fn attach(
     server: &mut Server,
     executable: &Path,
 ) -> Result<Option<Attachment>, Failure> {
-    let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
-    let info = device.info();
-    let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let mut attachment = chronodisk_native::attach(server, info, file, "none", executable).map_err(native_failure)?;
+    let Some(attach) = arguments.attach else { return Ok(None) };
+    let (info, read_only) = (device.info(), arguments.read_only);
+    let attached = chronodisk_native::attach(server, info, read_only, attach.choice(), "none", executable);
+    let mut attachment = attached.map_err(native_failure)?;
     // A disk of this host, open by its users only.
     attachment.leave().map_err(native_failure)?;
     note(format_args!("block device: {}", settings_of(&attachment).line()));
