@@ -121,10 +121,13 @@ impl Control {
         Ok(DeviceInfo::decode(self.buffer.first_chunk().expect("the buffer is longer")))
     }
 
-    /// Removes the block device, if it exists, and the server's node. Waits until no process has that open.
+    /// Removes the block device, if it exists, and the server's node. A mounted file system gets errors from then on.
     fn remove(&mut self, number: u32) {
         let _ = self.command(number, control::STOP_DEV, 0, &[], 0);
-        let _ = self.command(number, control::DEL_DEV, 0, &[], 0);
+        if self.command(number, control::DEL_DEV_ASYNC, 0, &[], 0).is_err() {
+            // An older kernel, which waits until the file system is unmounted.
+            let _ = self.command(number, control::DEL_DEV, 0, &[], 0);
+        }
     }
 }
 

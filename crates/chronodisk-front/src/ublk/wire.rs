@@ -9,7 +9,7 @@ pub mod control {
 
     /// `UBLK_U_CMD_ADD_DEV`: makes a device and its node `/dev/ublkcN`.
     pub const ADD_DEV: u32 = io_read_write(0x04, CONTROL_COMMAND_BYTES);
-    /// `UBLK_U_CMD_DEL_DEV`: removes it, and waits until no process has the node open.
+    /// `UBLK_U_CMD_DEL_DEV`: removes it, and waits until neither the node nor the block device has a user.
     pub const DEL_DEV: u32 = io_read_write(0x05, CONTROL_COMMAND_BYTES);
     /// `UBLK_U_CMD_START_DEV`: makes the block device, once each tag has a command.
     pub const START_DEV: u32 = io_read_write(0x06, CONTROL_COMMAND_BYTES);
@@ -19,6 +19,8 @@ pub mod control {
     pub const SET_PARAMS: u32 = io_read_write(0x08, CONTROL_COMMAND_BYTES);
     /// `UBLK_U_CMD_GET_DEV_INFO`: describes a device.
     pub const GET_DEV_INFO: u32 = io_read(0x02, CONTROL_COMMAND_BYTES);
+    /// `UBLK_U_CMD_DEL_DEV_ASYNC`: removes it, without waiting for its users (Linux 6.9).
+    pub const DEL_DEV_ASYNC: u32 = io_read(0x14, CONTROL_COMMAND_BYTES);
     /// `UBLK_U_CMD_GET_FEATURES`: flags that the driver knows (Linux 6.5).
     pub const GET_FEATURES: u32 = io_read(0x13, CONTROL_COMMAND_BYTES);
 }
