@@ -5,7 +5,9 @@
 #![no_main]
 
 use chronodisk_front::ublk::wire::Descriptor;
-use chronodisk_front::ublk::{QUEUE_DEPTH, REQUEST_BYTES_MAX, UblkCommand, UblkDisk, UblkEvent, UblkRequest, UblkSession};
+use chronodisk_front::ublk::{
+    QUEUE_DEPTH, REQUEST_BYTES_MAX, UblkCommand, UblkDisk, UblkEvent, UblkRequest, UblkSession,
+};
 use chronodisk_sim::{RequestId, Status};
 use chronodisk_store::RamStore;
 use libfuzzer_sys::fuzz_target;

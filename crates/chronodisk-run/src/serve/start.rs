@@ -1,6 +1,8 @@
 //! The server of a device, its listeners and its block device.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::secret_of_file;
@@ -215,6 +217,24 @@ pub(super) fn attach(
     attachment.leave().map_err(native_failure)?;
     note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
+}
+
+/// Time for the requests of a block device that is detached. Afterwards they fail.
+const DETACH_MAX: Duration = Duration::from_secs(5);
+
+/// Detaches the block device. A user that still waits for a hanging device gets errors.
+pub(super) fn detach(attachment: Attachment) {
+    let disconnector = attachment.disconnector();
+    let (detached, told) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if told.recv_timeout(DETACH_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                disconnector.disconnect();
+            }
+        });
+        drop(attachment);
+        drop(detached);
+    });
 }
 
 fn connections(arguments: &ServeArguments) -> Share {
