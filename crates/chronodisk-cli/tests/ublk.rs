@@ -1,5 +1,6 @@
 //! Block devices by the kernel's ublk driver: `serve --attach ublk` and `mount` inside a virtual machine whose Debian
-//! kernel has the driver. QEMU translates instructions (TCG), so this needs no virtualisation and says nothing of speed.
+//! kernel has the driver. QEMU translates instructions (TCG), so this needs no virtualisation and says nothing of
+//! speed.
 
 #[allow(dead_code, reason = "tests/virtual_machine.rs uses the rest")]
 #[path = "common/machine.rs"]

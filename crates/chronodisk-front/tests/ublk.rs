@@ -137,6 +137,7 @@ fn failures_of_device_and_store_become_error_numbers() {
     session.complete(0, Status::Ok);
     assert_eq!(result(&mut session, 0).0, EIO, "the data were never read");
     request(&mut session, 0, descriptor(op::WRITE, 0, 64));
+    session.room(0).fill(1);
     let mut full = RamStore::new(CAPACITY_BYTES, 4096);
     assert!(matches!(session.execute(0, &mut full), Err(StoreError::BudgetExceeded { .. })));
     session.complete(0, Status::Ok);
@@ -186,19 +187,22 @@ fn the_kernel_is_told_what_the_device_has() {
     disk().check().unwrap();
 }
 
-/// All tags hold a request, executed at once and completed in another order.
+/// Tags that hold a request at once.
+const DEPTH: u16 = 64;
+
+/// Each tag gets a request of its own place, executed at once and completed in another order.
 fn round(session: &mut UblkSession, store: &mut dyn Store, op_flags: u32, sectors: u32) {
-    let span = (CAPACITY_BYTES / 512) as u32 / sectors;
-    for tag in 0..QUEUE_DEPTH {
-        let start = u64::from(u32::from(tag) % span * sectors);
+    for tag in 0..DEPTH {
+        let start = u64::from(tag) * u64::from(sectors);
         let sectors = if op_flags == op::FLUSH { 0 } else { sectors };
         let fetched = session.fetched(tag, 0, descriptor(op_flags, start, sectors));
         assert!(matches!(fetched, Ok(Some(UblkEvent::Request(_)))));
-        session.room(tag).fill(tag as u8);
+        // Zeros would free the store's memory.
+        session.room(tag).fill(tag as u8 | 1);
         session.execute(tag, store).unwrap();
     }
-    for index in 0..QUEUE_DEPTH {
-        assert!(session.complete(index.wrapping_mul(7) % QUEUE_DEPTH, Status::Ok));
+    for index in 0..DEPTH {
+        assert!(session.complete(index * 7 % DEPTH, Status::Ok));
     }
     while session.has_output() {
         session.sent();
@@ -206,8 +210,10 @@ fn round(session: &mut UblkSession, store: &mut dyn Store, op_flags: u32, sector
 }
 
 #[test]
-fn a_full_queue_allocates_nothing() {
-    let (mut session, mut store) = (UblkSession::new(disk()), store());
+fn depth_64_allocates_nothing() {
+    let size_bytes = u64::from(DEPTH) * u64::from(REQUEST_BYTES_MAX);
+    let mut session = UblkSession::new(UblkDisk { size_bytes, ..disk() });
+    let mut store = RamStore::new(size_bytes, 2 * size_bytes);
     for sectors in [8, REQUEST_BYTES_MAX / 512] {
         for op_flags in [op::WRITE, op::READ, op::FLUSH] {
             for _ in 0..3 {
@@ -233,11 +239,12 @@ fn step() -> impl Strategy<Value = Step> {
     let ops = prop_oneof![Just(0_u32), Just(1), Just(2), Just(3), Just(5), Just(1 | FLAG_FUA), any::<u32>()];
     let command = (0..QUEUE_DEPTH + 1, ops, 0..2100_u64, 0..1100_u32, any::<u8>())
         .prop_map(|(tag, op_flags, start, sectors, byte)| Step::Command { tag, op_flags, start, sectors, byte });
-    prop_oneof![2 => command, 1 => (any::<usize>(), any::<bool>()).prop_map(|(index, fails)| Step::Complete { index, fails })]
+    let complete = (any::<usize>(), any::<bool>()).prop_map(|(index, fails)| Step::Complete { index, fails });
+    prop_oneof![2 => command, 1 => complete]
 }
 
 proptest! {
-    /// Each accepted request has one result, in the order of completions, and reads return what was written last.
+    /// Each accepted request has one result, in the order of completions, and a read returns the latest write.
     #[test]
     fn each_command_gets_one_result(steps in prop::collection::vec(step(), 1..80)) {
         let (mut session, mut store) = (UblkSession::new(disk()), store());
@@ -250,13 +257,15 @@ proptest! {
                         Ok(Some(UblkEvent::Request(request))) => {
                             session.room(tag).fill(byte);
                             session.execute(tag, &mut store).unwrap();
-                            let range = request.offset_bytes as usize..(request.offset_bytes + request.len_bytes) as usize;
+                            let begin = request.offset_bytes as usize;
+                            let range = begin..begin + request.len_bytes as usize;
                             match request.command {
                                 UblkCommand::Write => bytes[range.clone()].fill(byte),
                                 UblkCommand::Discard | UblkCommand::WriteZeroes => bytes[range.clone()].fill(0),
                                 UblkCommand::Read | UblkCommand::Flush => {}
                             }
-                            let expected = if request.command == UblkCommand::Read { bytes[range].to_vec() } else { Vec::new() };
+                            let is_read = request.command == UblkCommand::Read;
+                            let expected = if is_read { bytes[range].to_vec() } else { Vec::new() };
                             prop_assert!(outstanding.insert(tag, (request, expected)).is_none());
                         }
                         Ok(None) => {

@@ -5,8 +5,8 @@
 //! that moment would wait for ever. So this process does all operations that wait for the device: opening the file,
 //! making the loop device, setting its queue (which waits for requests in flight), and emptying its cache.
 //!
-//! The ublk driver removes a block device whose server is killed, but keeps the server's node. This process outlives the
-//! server, and removes that, too.
+//! The ublk driver removes a block device whose server is killed, but keeps the server's node. This process outlives
+//! the server, and removes that, too.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -89,8 +89,9 @@ impl Disconnector {
 /// [`native_attacher`](crate::native_attacher), and keeps the block device attached.
 ///
 /// # Errors
-/// [`NativeError::HostLacks`] without the chosen driver or `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses
-/// another call, or gives the device another size.
+/// [`NativeError::HostLacks`] without the chosen driver or `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel
+/// refuses another call, or gives the device another size; [`NativeError::Unsuitable`] for a device that ublk
+/// can't have.
 pub fn attach(
     server: &mut Server,
     info: &DeviceInfo,

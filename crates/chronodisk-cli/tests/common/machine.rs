@@ -123,7 +123,7 @@ fn libraries(program: &Path) -> BTreeSet<PathBuf> {
     text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// Writes a root for the guest: busybox, programs of this host (names or absolute paths) with their libraries, and a first
+/// Writes a root for the guest: busybox, programs (names or absolute paths) with their libraries, and a first
 /// process that loads the modules at once, has `later` ones in `/modules/NAME` for the function
 /// `load`, runs the script, prints its exit status and ends the machine.
 pub fn write_root(to: &Path, kernel: &Kernel, modules: &[&str], later: &[&str], programs: &[&str], script: &str) {

@@ -51,14 +51,14 @@ impl std::fmt::Debug for UblkCut {
 impl Server {
     /// Serves the device as `disk` to the ublk driver. `device` is an opened `/dev/ublkcN` with one queue of
     /// [`QUEUE_DEPTH`](crate::ublk::QUEUE_DEPTH) tags, requests of up to
-    /// [`REQUEST_BYTES_MAX`](crate::ublk::REQUEST_BYTES_MAX) bytes, and user copy. When this returns, a command for each
-    /// tag is at the kernel, and the caller can start the block device.
+    /// [`REQUEST_BYTES_MAX`](crate::ublk::REQUEST_BYTES_MAX) bytes, and user copy. When this returns, a command for
+    /// each tag is at the kernel, and the caller can start the block device.
     ///
     /// It counts as a listener and as a connection: [`stop`](Self::stop) answers outstanding requests and closes the
     /// descriptor. The kernel then fails later requests and removes the block device, so the caller first stops it.
     ///
-    /// No thread of the server is a real-time thread from here on, as by [`attach_fuse`](Self::attach_fuse). The process
-    /// locks its memory, as far as permitted.
+    /// No thread of the server is a real-time thread from here on, as by [`attach_fuse`](Self::attach_fuse). The
+    /// process locks its memory, as far as permitted.
     ///
     /// # Errors
     /// [`ListenError`], if `disk` does not fit the store, or the host refuses io_uring, a descriptor or a thread.
