@@ -31,7 +31,10 @@ nodes() { ls /dev | grep '^ublk[bc]' || true; }
 # Nothing is left: no node, and no process of Chronodisk.
 expect_nothing() {
     i=0
-    while [ -n \"$(nodes)\" ] || ps | grep -q '[c]hronodisk'; do i=$((i+1)); [ $i -lt 100 ] || { nodes; ps; exit 7; }; usleep 100000; done
+    while [ -n \"$(nodes)\" ] || ps | grep -q '[c]hronodisk'; do
+        i=$((i+1)); [ $i -lt 100 ] || { nodes; ps; exit 7; }
+        usleep 100000
+    done
 }
 attacher() { ps | awk '/[n]ative-attacher/ { print $1 }'; }
 ";
