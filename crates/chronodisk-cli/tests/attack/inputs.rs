@@ -35,7 +35,7 @@ enum Reader {
 const SERVE: [&str; 8] =
     ["serve", "--device", "null", "--capacity", "16MiB", "--nbd", "unix:nbd.sock", "--no-realtime"];
 
-const READERS: [(&str, Reader); 24] = [
+const READERS: [(&str, Reader); 25] = [
     (
         "block_traces",
         Reader::Files {
