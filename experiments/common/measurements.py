@@ -531,6 +531,19 @@ def iscsi_rates(result: Result) -> Iterator[Figure]:
         )
 
 
+def ublk_rates(result: Result) -> Iterator[Figure]:
+    """Latency of block devices by ublk and by FUSE beside the kernel's null_blk."""
+    for row in result["rows"]:
+        p50, ratios = statistics.median(row["p50_us"]), sorted(row["times_null_blk"])
+        if row["device"] == "null_blk":
+            yield Figure(f"depth {row['depth']}: median latency of null_blk", f"{p50:,.0f} µs")
+            continue
+        yield Figure(
+            f"depth {row['depth']}: median latency by {row['device']}, and times null_blk's",
+            f"{p50:,.0f} µs, {statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        )
+
+
 def iscsi_conformance(result: Result) -> Iterator[Figure]:
     """Outcomes of libiscsi's conformance tests, and the failed ones."""
     for target, row in result["targets"].items():
@@ -762,6 +775,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("bad-sectors", "File systems on bad sectors", bad_sectors),
     ("iscsi-conformance", "The iSCSI target under libiscsi's conformance tests", iscsi_conformance),
     ("iscsi-rates", "The iSCSI target beside tgtd", iscsi_rates),
+    ("ublk-rates", "ublk beside null_blk", ublk_rates),
     ("ssd-live", "A flash drive against its measurements", ssd_live),
     ("interface-extensions", "Background reads in gaps, and writes to any place", interface_extensions),
     ("disk-distance", "Drives against their traces", drives),

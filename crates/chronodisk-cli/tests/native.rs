@@ -43,9 +43,12 @@ impl Native {
         self.0.path().join(name)
     }
 
+    /// A loop device also where the host has ublk, whose tests are in `tests/ublk.rs`.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).stdin(Stdio::null());
+        let (first, rest) = arguments.split_first().expect("a subcommand");
+        command.arg(first).args((*first == "mount").then_some("--attach=fuse"));
+        command.args(rest).env("XDG_STATE_HOME", self.0.path()).stdin(Stdio::null());
         command
     }
 

@@ -2,6 +2,7 @@
 //! virtio-blk driver through vhost-user, on the same bytes; and its iSCSI initiator. QEMU translates
 //! instructions (TCG), so this needs no virtualisation and says nothing of speed.
 
+#[allow(dead_code, reason = "tests/ublk.rs uses the rest")]
 #[path = "common/machine.rs"]
 mod machine;
 

@@ -61,7 +61,7 @@
 //! # Ok(())
 //! # }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod buffer_pool;
 pub mod fuse;
@@ -72,6 +72,7 @@ pub mod nbd;
 pub mod scsi;
 pub mod server;
 mod stream;
+pub mod ublk;
 pub mod vhost_user;
 pub mod virtio_blk;
 

@@ -4,6 +4,9 @@
 //! closed, which happens when the last of its threads has ended. A thread that waited for a request of the device at
 //! that moment would wait for ever. So this process does all operations that wait for the device: opening the file,
 //! making the loop device, setting its queue (which waits for requests in flight), and emptying its cache.
+//!
+//! The ublk driver removes a block device whose server is killed, but keeps the server's node. This process outlives
+//! the server, and removes that, too.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,10 +18,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::block_device::BlockDevice;
 use crate::error::{Doing, NativeError};
 use crate::helper::{DESCRIPTOR, bequeath};
 use crate::loop_device::{self, LoopDevice};
 use crate::queue::{Queue, QueueSettings, Wanted};
+use crate::ublk_device::{self, UblkDevice};
 
 /// Argument with which this executable becomes the attacher.
 const WORD: &str = "native-attacher";
@@ -28,17 +33,28 @@ const DETACH: &str = "detach";
 /// Description of the device.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
+    pub kind: Kind,
     pub size_bytes: u64,
-    pub block_bytes: u32,
     pub read_only: bool,
     /// The process that serves it.
     pub server: u32,
     pub queue: Wanted,
 }
 
+/// Kind of the block device.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// A loop device of the file that is the root of the inherited mount.
+    Loop { block_bytes: u32 },
+    /// A device of the inherited ublk driver, with the bytes of `struct ublk_params`.
+    Ublk { parameters: Vec<u8> },
+}
+
 /// Later requests to it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
+    /// Makes the block device, which is served now.
+    Start,
     /// Writes the device's page cache, and empties it.
     Flush,
     /// Closes the device, so that only others use it.
@@ -50,9 +66,19 @@ pub(crate) enum Request {
 /// Replies of the attacher.
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
-    Attached { path: PathBuf, settings: QueueSettings },
+    /// The ublk device with this number can be served.
+    Added {
+        number: u32,
+    },
+    Attached {
+        path: PathBuf,
+        settings: QueueSettings,
+    },
     Done,
-    Lacks { what: String, help: String },
+    Lacks {
+        what: String,
+        help: String,
+    },
     Failed(String),
 }
 
@@ -70,23 +96,33 @@ pub(crate) struct Attacher {
 }
 
 impl Attacher {
-    /// Starts an attacher that makes a block device of `mounted`, a mount whose root is the device's file.
+    /// Starts an attacher that makes a block device of `source`: a mount whose root is the device's file, or the ublk
+    /// driver. `serve` begins to serve the ublk device with that number.
     pub fn start(
         executable: &Path,
-        mounted: BorrowedFd<'_>,
+        source: BorrowedFd<'_>,
         spec: &Spec,
+        serve: &mut dyn FnMut(u32) -> Result<(), NativeError>,
     ) -> Result<(Self, PathBuf, QueueSettings), NativeError> {
         const DOING: &str = "starting the process that makes the block device";
         let mut command = Command::new(executable);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        bequeath(&mut command, mounted).doing(DOING)?;
+        bequeath(&mut command, source).doing(DOING)?;
         let mut child = command.spawn().doing(DOING)?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
         let requests = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut attacher =
             Attacher { executable: executable.to_owned(), child, requests, replies, pidfd, device: None };
-        match attacher.ask(spec)? {
+        let reply = match attacher.ask(spec)? {
+            Reply::Added { number } => {
+                attacher.device = Some(ublk_device::block_node(number));
+                serve(number)?;
+                attacher.ask(&Request::Start)?
+            }
+            reply => reply,
+        };
+        match reply {
             Reply::Attached { path, settings } => {
                 attacher.device = Some(path.clone());
                 Ok((attacher, path, settings))
@@ -165,21 +201,35 @@ pub fn native_attacher() -> ExitCode {
         let server = server.and_then(|server| server.to_str()?.parse().ok());
         let (Some(path), Some(server)) = (path, server) else { return ExitCode::FAILURE };
         loop_device::detach_from(path.as_ref(), server);
+        ublk_device::detach_from(path.as_ref(), server);
         return ExitCode::SUCCESS;
     }
     // SAFETY: the starter has put it there, and it stays open for as long as this process lives.
-    let mounted = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
-    match serve(mounted, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+    let source = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
+    match serve(source, &mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Serves until its starter has ended or closes the pipe.
-fn serve(mounted: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
+fn serve(source: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
     let Some(spec) = receive::<Spec>(from)? else { return Ok(()) };
     loop_device::end_leftovers();
-    let mut device = match make(mounted, &spec) {
+    ublk_device::end_leftovers();
+    let made = match &spec.kind {
+        Kind::Loop { block_bytes } => make_loop(source, *block_bytes, &spec),
+        Kind::Ublk { parameters } => match add_ublk(source, parameters, &spec) {
+            Ok(mut device) => {
+                send(to, &Reply::Added { number: device.number() })?;
+                let Some(Request::Start) = receive(from)? else { return Ok(()) };
+                device.start(spec.server).map(|()| Box::new(device) as Box<dyn BlockDevice>)
+            }
+            Err(error) => Err(error),
+        },
+    };
+    let made = made.and_then(|device| configure(&*device, &spec).map(|settings| (device, settings)));
+    let mut device = match made {
         Ok((device, settings)) => {
             send(to, &Reply::Attached { path: device.path().to_owned(), settings })?;
             device
@@ -191,6 +241,7 @@ fn serve(mounted: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) 
             Request::Flush => device.flush_cache(),
             Request::Leave => device.leave(),
             Request::Take => device.take(),
+            Request::Start => Ok(()),
         };
         send(to, &done.map_or_else(told, |()| Reply::Done))?;
     }
@@ -204,7 +255,7 @@ fn told(error: NativeError) -> Reply {
     }
 }
 
-fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettings), NativeError> {
+fn make_loop(mounted: BorrowedFd<'_>, block_bytes: u32, spec: &Spec) -> Result<Box<dyn BlockDevice>, NativeError> {
     // The mount is the file itself.
     let way = format!("/proc/self/fd/{}", mounted.as_raw_fd());
     let access = if spec.read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -212,7 +263,16 @@ fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettin
         .doing("opening the emulated device's file")?;
     // The kernel asks for its size now.
     rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
-    let device = LoopDevice::configure(backing.as_fd(), spec.block_bytes, spec.read_only, spec.server)?;
+    Ok(Box::new(LoopDevice::configure(backing.as_fd(), block_bytes, spec.read_only, spec.server)?))
+}
+
+fn add_ublk(control: BorrowedFd<'_>, parameters: &[u8], spec: &Spec) -> Result<UblkDevice, NativeError> {
+    let control = control.try_clone_to_owned().doing("duplicating the ublk driver's descriptor")?;
+    UblkDevice::add(control, parameters, spec.read_only, spec.server)
+}
+
+/// Checks the block device, and sets its queue.
+fn configure(device: &dyn BlockDevice, spec: &Spec) -> Result<QueueSettings, NativeError> {
     let capacity_bytes = device.capacity_bytes()?;
     if capacity_bytes != spec.size_bytes {
         return Err(NativeError::System {
@@ -220,6 +280,5 @@ fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettin
             source: io::ErrorKind::InvalidData.into(),
         });
     }
-    let settings = Queue::of(device.path()).set(&spec.queue)?;
-    Ok((device, settings))
+    Queue::of(device.path()).set(&spec.queue)
 }

@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_front::fuse::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile};
-use chronodisk_front::server::{FuseAttachment, Server};
+use chronodisk_front::server::{AttachPermissions, Server, UblkCut};
+use chronodisk_front::ublk::{self, UblkDisk};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-use crate::attacher::{Attacher, Request, Spec};
+use crate::attacher::{Attacher, Kind, Request, Spec};
 use crate::awake::Awake;
+use crate::block_device::opened;
 use crate::error::{Doing, NativeError};
 use crate::helper::{ATTACHER, has_ended};
 use crate::queue::{Queue, QueueSettings, Wanted};
+use crate::ublk_device;
 
 /// Read-ahead in KiB: the kernel's default for disks. Loop devices may have another default, whose effect looks like an
 /// error of the device's timing.
@@ -30,67 +33,152 @@ const READ_AHEAD_KIB: u64 = 128;
 pub struct Attachment {
     attacher: Attacher,
     path: PathBuf,
+    way: Way,
     settings: QueueSettings,
-    permitted: FuseAttachment,
+    permitted: AttachPermissions,
     awake: Option<Awake>,
     disconnector: Disconnector,
+}
+
+/// The driver through which the kernel reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The ublk driver.
+    Ublk,
+    /// A file of FUSE, and a loop device of it.
+    Fuse,
+}
+
+/// The permitted drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayChoice {
+    /// ublk, if this host has everything for it, else FUSE.
+    Auto,
+    /// Only this one.
+    Only(Way),
 }
 
 /// Makes every request of an emulated device fail, including waiting ones.
 #[derive(Debug)]
 pub struct Disconnector {
-    /// File that tells the kernel that a server is dead. Without it (no `fusectl`), an early end waits for the device's
-    /// requests.
-    abort: Option<OwnedFd>,
+    way: Disconnecting,
+}
+
+#[derive(Debug)]
+enum Disconnecting {
+    /// File that tells the kernel that a FUSE server is dead. Without it (no `fusectl`), an early end waits for the
+    /// device's requests.
+    Fuse(Option<OwnedFd>),
+    Ublk(UblkCut),
 }
 
 impl Disconnector {
     /// Makes all requests fail from now on.
     pub fn disconnect(&self) {
-        if let Some(abort) = &self.abort {
-            let _ = rustix::io::write(abort, b"1");
+        match &self.way {
+            Disconnecting::Fuse(Some(abort)) => drop(rustix::io::write(abort, b"1")),
+            Disconnecting::Fuse(None) => {}
+            Disconnecting::Ublk(cut) => cut.cut(),
         }
     }
 }
 
 /// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
 ///
-/// `file` is the device's name in the FUSE mount, `scheduler` the I/O scheduler of the block device. A helper process
-/// runs `executable`, which calls [`native_attacher`](crate::native_attacher), and keeps the block device attached.
+/// `scheduler` is the I/O scheduler of the block device. A helper process runs `executable`, which calls
+/// [`native_attacher`](crate::native_attacher), and keeps the block device attached.
 ///
 /// # Errors
-/// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the
-/// kernel refuses another call, or gives the device another size.
+/// [`NativeError::HostLacks`] without the chosen driver or `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel
+/// refuses another call, or gives the device another size; [`NativeError::Unsuitable`] for a device that ublk
+/// can't have.
 pub fn attach(
     server: &mut Server,
     info: &DeviceInfo,
-    file: FuseFile,
+    read_only: bool,
+    choice: WayChoice,
     scheduler: &str,
+    executable: &Path,
+) -> Result<Attachment, NativeError> {
+    let wanted = |request_bytes_max: u32| Wanted {
+        read_ahead_kib: READ_AHEAD_KIB,
+        scheduler: scheduler.to_owned(),
+        request_kib_max: u64::from(request_bytes_max) >> 10,
+        volatile_cache: info.volatile_cache,
+        rotational: info.rotational,
+        discard: info.discard_unit_sectors.is_some(),
+    };
+    let fits_ublk = info.logical_block_bytes <= UblkDisk::BLOCK_BYTES_MAX;
+    if choice == WayChoice::Only(Way::Ublk) || (choice == WayChoice::Auto && fits_ublk) {
+        let disk = UblkDisk { read_only, ..UblkDisk::of(info) };
+        match attach_ublk(server, disk, wanted(ublk::REQUEST_BYTES_MAX), executable) {
+            Err(NativeError::HostLacks { .. }) if choice == WayChoice::Auto => {}
+            attached => return attached,
+        }
+    }
+    let file = FuseFile { read_only, ..FuseFile::of(info) };
+    attach_fuse(server, file, wanted(DEVICE_REQUEST_BYTES_MAX), executable)
+}
+
+fn attach_ublk(
+    server: &mut Server,
+    disk: UblkDisk,
+    queue: Wanted,
+    executable: &Path,
+) -> Result<Attachment, NativeError> {
+    disk.check().map_err(|reason| NativeError::Unsuitable {
+        what: format!("the device can't be attached by ublk: {reason}"),
+        help: "use `--attach fuse`".to_owned(),
+    })?;
+    let control = ublk_device::open_control()?;
+    let spec = Spec {
+        kind: Kind::Ublk { parameters: disk.parameters().encode().to_vec() },
+        size_bytes: disk.size_bytes,
+        read_only: disk.read_only,
+        server: std::process::id(),
+        queue,
+    };
+    let mut served = None;
+    let mut serve = |number| {
+        let node = ublk_device::server_node(number);
+        let device = opened(&node, OpenOptions::new().read(true).write(true))?;
+        served = Some(server.attach_ublk(device.into(), disk).map_err(|error| NativeError::System {
+            doing: format!("serving {}", node.display()),
+            source: io::Error::other(error),
+        })?);
+        Ok(())
+    };
+    let (attacher, path, settings) = Attacher::start(executable, control.as_fd(), &spec, &mut serve)?;
+    let (permitted, cut) = served.ok_or_else(|| NativeError::Attacher("no ublk device was made".to_owned()))?;
+    let disconnector = Disconnector { way: Disconnecting::Ublk(cut) };
+    let awake = Awake::ask().ok();
+    Ok(Attachment { attacher, path, way: Way::Ublk, settings, permitted, awake, disconnector })
+}
+
+fn attach_fuse(
+    server: &mut Server,
+    file: FuseFile,
+    queue: Wanted,
     executable: &Path,
 ) -> Result<Attachment, NativeError> {
     let fuse = open_fuse()?;
     let mounted = mount_nowhere(fuse.as_fd())?;
-    let disconnector = Disconnector { abort: open_abort(mounted.as_fd()).ok() };
+    let disconnector = Disconnector { way: Disconnecting::Fuse(open_abort(mounted.as_fd()).ok()) };
     let permitted = server
         .attach_fuse(fuse, file)
         .map_err(|error| NativeError::System { doing: "serving FUSE".to_owned(), source: io::Error::other(error) })?;
     let spec = Spec {
+        kind: Kind::Loop { block_bytes: file.block_bytes_min },
         size_bytes: file.size_bytes,
-        block_bytes: info.logical_block_bytes,
         read_only: file.read_only,
         server: std::process::id(),
-        queue: Wanted {
-            read_ahead_kib: READ_AHEAD_KIB,
-            scheduler: scheduler.to_owned(),
-            request_kib_max: u64::from(DEVICE_REQUEST_BYTES_MAX) >> 10,
-            volatile_cache: info.volatile_cache,
-            rotational: info.rotational,
-            discard: file.discard,
-        },
+        queue,
     };
-    let (attacher, path, settings) = Attacher::start(executable, mounted.as_fd(), &spec)?;
+    let mut nothing_to_serve = |_| Ok(());
+    let (attacher, path, settings) = Attacher::start(executable, mounted.as_fd(), &spec, &mut nothing_to_serve)?;
     // Without the request to stay awake, requests are only later.
-    Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok(), disconnector })
+    let awake = Awake::ask().ok();
+    Ok(Attachment { attacher, path, way: Way::Fuse, settings, permitted, awake, disconnector })
 }
 
 impl Attachment {
@@ -98,6 +186,12 @@ impl Attachment {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The driver in use.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.way
     }
 
     /// The settings of its queue.
@@ -108,7 +202,7 @@ impl Attachment {
 
     /// Permissions that the host granted to its server.
     #[must_use]
-    pub fn permitted(&self) -> FuseAttachment {
+    pub fn permitted(&self) -> AttachPermissions {
         self.permitted
     }
 
@@ -139,7 +233,11 @@ impl Attachment {
     /// A handle for another thread that makes the device's requests fail.
     #[must_use]
     pub fn disconnector(&self) -> Disconnector {
-        Disconnector { abort: self.disconnector.abort.as_ref().and_then(|abort| abort.try_clone().ok()) }
+        let way = match &self.disconnector.way {
+            Disconnecting::Fuse(abort) => Disconnecting::Fuse(abort.as_ref().and_then(|abort| abort.try_clone().ok())),
+            Disconnecting::Ublk(cut) => Disconnecting::Ublk(cut.clone()),
+        };
+        Disconnector { way }
     }
 
     /// Writes the device's page cache, and empties it.

@@ -1,8 +1,8 @@
 //! Runs programs natively, with all processors, on an emulated device of this host.
 //!
-//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE with one file, the
-//!   device's bytes, and a loop device is made of that file. No mount point is needed: the FUSE file system is never
-//!   mounted in the tree.
+//! - [`attach`] makes a block device of this host's kernel from a server. The server answers the kernel's ublk driver.
+//!   Without that driver it answers FUSE with one file, the device's bytes, and a loop device is made of that file. No
+//!   mount point is needed: the FUSE file system is never mounted in the tree.
 //! - [`CommandScope`] holds a command: a mount namespace and a cgroup of its own.
 //! - [`Program`] is the command, from its start to the end of all of its processes.
 //! - The *watchdog* ([`native_watchdog`]) is a process in a session of its own. When its starter ends, for any cause,
@@ -20,6 +20,7 @@
 mod attacher;
 mod attachment;
 mod awake;
+mod block_device;
 mod calibrator;
 mod cgroup;
 mod disk;
@@ -32,11 +33,12 @@ mod program;
 mod queue;
 mod record;
 mod scope;
+mod ublk_device;
 mod watch;
 mod watchdog;
 
 pub use attacher::native_attacher;
-pub use attachment::{Attachment, Disconnector, attach};
+pub use attachment::{Attachment, Disconnector, Way, WayChoice, attach};
 pub use calibrator::{Requests, native_calibrator};
 pub use disk::Disk;
 pub use error::NativeError;

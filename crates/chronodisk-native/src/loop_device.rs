@@ -4,11 +4,11 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::block_device::{BlockDevice, has_ended, ioctl, left, opened, own_namespace};
 use crate::error::{Doing, NativeError};
 
 /// A block device with the bytes of a file. It is detached when this is dropped, or when its last user closes it.
@@ -36,9 +36,6 @@ const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
-// linux/fs.h
-const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
-const BLKFLSBUF: libc::c_ulong = 0x1261;
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -158,10 +155,23 @@ impl LoopDevice {
         })
     }
 
-    /// Closes it, so that only other users remain: when the last of them closes it, the kernel writes its page cache
-    /// and empties it, as for any disk. It stays attached, even if all processes of this program are killed at once;
-    /// [`end_leftovers`] detaches it then.
-    pub fn leave(&mut self) -> Result<(), NativeError> {
+    fn set_flags(&self, file: &File, flags: u32) -> Result<(), NativeError> {
+        let mut info = LoopInfo { flags, ..LoopInfo::labelled(&self.label) };
+        ioctl(file.as_fd(), LOOP_SET_STATUS64, &raw mut info).doing("setting the loop device's state").map(drop)
+    }
+}
+
+impl BlockDevice for LoopDevice {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> Result<&File, NativeError> {
+        self.file.as_ref().ok_or_else(left)
+    }
+
+    /// It stays attached even if all processes of this program are killed at once; [`end_leftovers`] detaches it then.
+    fn leave(&mut self) -> Result<(), NativeError> {
         if let Some(file) = &self.file {
             self.set_flags(file, 0)?;
             self.file = None;
@@ -169,43 +179,13 @@ impl LoopDevice {
         Ok(())
     }
 
-    /// Opens it again.
-    pub fn take(&mut self) -> Result<(), NativeError> {
+    fn take(&mut self) -> Result<(), NativeError> {
         if self.file.is_none() {
             let file = open_own(&self.path, &self.label)?;
             self.set_flags(&file, LO_FLAGS_AUTOCLEAR)?;
             self.file = Some(file);
         }
         Ok(())
-    }
-
-    fn set_flags(&self, file: &File, flags: u32) -> Result<(), NativeError> {
-        let mut info = LoopInfo { flags, ..LoopInfo::labelled(&self.label) };
-        ioctl(file.as_fd(), LOOP_SET_STATUS64, &raw mut info).doing("setting the loop device's state").map(drop)
-    }
-
-    /// Path of its node, such as `/dev/loop0`.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Its size according to the kernel.
-    pub fn capacity_bytes(&self) -> Result<u64, NativeError> {
-        let mut bytes = 0_u64;
-        ioctl(self.file()?.as_fd(), BLKGETSIZE64, &raw mut bytes).doing("asking for the loop device's size")?;
-        Ok(bytes)
-    }
-
-    /// Writes its page cache, and empties it.
-    pub fn flush_cache(&self) -> Result<(), NativeError> {
-        let file = self.file()?;
-        rustix::fs::fsync(file).doing("writing the device's page cache")?;
-        ioctl(file.as_fd(), BLKFLSBUF, std::ptr::null_mut::<u8>()).doing("emptying the device's page cache")?;
-        Ok(())
-    }
-
-    fn file(&self) -> Result<&File, NativeError> {
-        self.file.as_ref().ok_or_else(|| NativeError::Attacher("the loop device is left to others".to_owned()))
     }
 }
 
@@ -234,7 +214,7 @@ fn clear(file: &File) {
     let _ = ioctl(file.as_fd(), LOOP_CLR_FD, std::ptr::null_mut::<u8>());
 }
 
-/// Detaches the devices of killed processes: see [`LoopDevice::leave`].
+/// Detaches the devices of killed processes: see `leave`.
 pub(crate) fn end_leftovers() {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return };
     for entry in entries.flatten() {
@@ -246,7 +226,7 @@ pub(crate) fn end_leftovers() {
             // The process ids of another container have no meaning here.
             && namespace == own_namespace()
             && namespace != 0
-            && !Path::new("/proc").join(server.to_string()).exists()
+            && has_ended(server)
         {
             clear(&file);
         }
@@ -262,11 +242,6 @@ fn server_of(label: &[u8]) -> Option<(u64, u32)> {
     let mut words = std::str::from_utf8(label).ok()?.split('.');
     let found = (words.next()? == LABEL).then_some((words.next()?.parse().ok()?, words.next()?.parse().ok()?));
     found.filter(|_| words.next().is_none())
-}
-
-/// Zero without `/proc`, where living processes can't be found.
-fn own_namespace() -> u64 {
-    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
 /// Opens the device with this label. It may have been detached, and its number reused.
@@ -300,24 +275,6 @@ fn open(path: &Path) -> Result<File, NativeError> {
 /// Opens the device, which may be read-only.
 fn open_to_ask(path: &Path) -> Result<File, NativeError> {
     opened(path, OpenOptions::new().read(true))
-}
-
-fn opened(path: &Path, options: &mut OpenOptions) -> Result<File, NativeError> {
-    options.custom_flags(libc::O_CLOEXEC).open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => NativeError::HostLacks {
-            what: format!("there is no {}", path.display()),
-            help: "mount devtmpfs at /dev, or make the node with mknod; `chronodisk run` needs none".to_owned(),
-        },
-        _ => NativeError::unprivileged(format!("opening {}", path.display())),
-    })
-}
-
-/// Result of the call.
-fn ioctl<T>(fd: BorrowedFd<'_>, request: libc::c_ulong, argument: *mut T) -> Result<i32, Errno> {
-    // SAFETY: each request is one of those above, with no argument or with a pointer to a value of the type that the
-    // kernel reads or fills.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) };
-    if result < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(result) }
 }
 
 #[cfg(test)]

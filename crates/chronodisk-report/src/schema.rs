@@ -399,6 +399,9 @@ pub struct ShadowResult {
 pub struct NativeResult {
     /// Path of the block device.
     pub block_device: String,
+    /// Driver through which the kernel reached the emulated device: `ublk`, or `fuse` for FUSE and a loop device.
+    #[serde(default = "fuse")]
+    pub attached_by: String,
     /// I/O scheduler of the block device.
     pub scheduler: String,
     /// Read-ahead in KiB.
@@ -425,13 +428,19 @@ pub struct NativeResult {
     pub late_ns: Nanos,
 }
 
+/// The driver of results without the field.
+fn fuse() -> String {
+    "fuse".to_owned()
+}
+
 impl NativeResult {
     /// The block device and its settings in a line.
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{}, scheduler {}, read-ahead {} KiB, requests up to {} KiB, {}{}{}{}",
+            "{} (by {}), scheduler {}, read-ahead {} KiB, requests up to {} KiB, {}{}{}{}",
             self.block_device,
+            self.attached_by,
             self.scheduler,
             self.read_ahead_kib,
             self.request_kib_max,

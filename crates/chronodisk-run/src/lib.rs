@@ -31,7 +31,9 @@ mod times;
 mod whatif;
 mod zones;
 
-pub use arguments::{DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost};
+pub use arguments::{
+    Attach, DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost,
+};
 pub use crash::{
     CrashArguments, CrashChecked, CrashProgress, CrashRecorded, CutCount, StateChoice, check_states, crash_checker,
     read_crash, record_for_crash,

@@ -80,6 +80,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     checks.extend([calibrated(), priority()]);
     let privileges = Privileges::read();
     checks.extend([
+        device_file("/dev/ublk-control", "ublk_drv"),
         device_file("/dev/fuse", "fuse"),
         device_file("/dev/loop-control", "loop"),
         administrator(&privileges),

@@ -35,7 +35,7 @@ enum Reader {
 const SERVE: [&str; 8] =
     ["serve", "--device", "null", "--capacity", "16MiB", "--nbd", "unix:nbd.sock", "--no-realtime"];
 
-const READERS: [(&str, Reader); 24] = [
+const READERS: [(&str, Reader); 25] = [
     (
         "block_traces",
         Reader::Files {
@@ -133,6 +133,7 @@ const READERS: [(&str, Reader); 24] = [
     ),
     ("strace_output", Reader::Files { make: strace, calls: &[&["trace", "import", "--strace", "input", "-o", "out"]] }),
     ("system_calls", Reader::Files { make: calls, calls: &[&["trace", "groups", "calls"]] }),
+    ("ublk_commands", Reader::Internal("the host's kernel writes them")),
     ("vhost_user_messages", Reader::Messages { server: &["--vhost-user", "other.sock"] }),
 ];
 

@@ -21,9 +21,20 @@ impl Kernel {
     /// The kernel in the folder that `CHRONODISK_TEST_KERNEL` names, in `target/test-kernel`, where
     /// `scripts/need test` unpacks one, or in this host's `/boot`.
     pub fn find() -> Option<Self> {
+        Self::candidates().into_iter().next()
+    }
+
+    /// The first such kernel with this module. `target/test-kernel-ublk` is searched, too.
+    pub fn find_with(module: &str) -> Option<Self> {
+        Self::candidates().into_iter().find(|kernel| find_module(&kernel.modules.join("kernel"), module).is_some())
+    }
+
+    fn candidates() -> Vec<Self> {
         let named = std::env::var_os("CHRONODISK_TEST_KERNEL").map(PathBuf::from);
-        let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-kernel");
-        named.into_iter().chain([unpacked, PathBuf::from("/")]).find_map(|root| {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let unpacked = ["test-kernel", "test-kernel-ublk"].map(|folder| target.join(folder));
+        let roots = named.into_iter().chain(unpacked).chain([PathBuf::from("/")]);
+        let kernels = roots.filter_map(|root| {
             let images = fs::read_dir(root.join("boot")).ok()?;
             let names = images.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
             let mut releases: Vec<String> =
@@ -36,7 +47,8 @@ impl Kernel {
                 let modules = folders.into_iter().find(|folder| folder.join("kernel").is_dir())?;
                 Some(Kernel { image, modules })
             })
-        })
+        });
+        kernels.collect()
     }
 
     /// The files of a module and of those that it needs, in the order in which they must be
@@ -111,7 +123,7 @@ fn libraries(program: &Path) -> BTreeSet<PathBuf> {
     text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// Writes a root for the guest: busybox, programs of this host with their libraries, and a first
+/// Writes a root for the guest: busybox, programs (names or absolute paths) with their libraries, and a first
 /// process that loads the modules at once, has `later` ones in `/modules/NAME` for the function
 /// `load`, runs the script, prints its exit status and ends the machine.
 pub fn write_root(to: &Path, kernel: &Kernel, modules: &[&str], later: &[&str], programs: &[&str], script: &str) {
@@ -125,6 +137,7 @@ pub fn write_root(to: &Path, kernel: &Kernel, modules: &[&str], later: &[&str], 
         for library in libraries(&path) {
             root.host_file(&library, library.to_str().expect("a name of the distribution's").trim_start_matches('/'));
         }
+        let name = Path::new(name).file_name().and_then(OsStr::to_str).expect("a program's name");
         root.host_file(&path, &format!("bin/{name}"));
     }
     let mut numbered = |names: &[&str]| -> String {

@@ -25,7 +25,7 @@ use crate::fuse::{FuseCommand, FuseEvent, FuseFile, FuseRequest, FuseSession, Pa
 /// Permissions granted by the host for a device attached by FUSE. Without them, writing dirty pages to the device may
 /// wait for memory that only this writing would free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FuseAttachment {
+pub struct AttachPermissions {
     /// The serving thread does not wait for the device's own write-back when it needs memory (`PR_SET_IO_FLUSHER`;
     /// needs `CAP_SYS_RESOURCE`).
     pub io_flusher: bool,
@@ -49,7 +49,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ListenError`], if `file` does not fit the store, or the host refuses a descriptor or a thread.
-    pub fn attach_fuse(&mut self, descriptor: OwnedFd, file: FuseFile) -> Result<FuseAttachment, ListenError> {
+    pub fn attach_fuse(&mut self, descriptor: OwnedFd, file: FuseFile) -> Result<AttachPermissions, ListenError> {
         let failed = |action| move |source| ListenError { address: "FUSE".to_owned(), action, source };
         let invalid = |reason| failed("checking the file")(io::Error::new(io::ErrorKind::InvalidInput, reason));
         file.check(self.shared.store().capacity_bytes()).map_err(invalid)?;
@@ -79,7 +79,7 @@ impl Server {
             failed("starting a thread")(source)
         })?;
         self.acceptors.push(thread);
-        Ok(FuseAttachment { io_flusher: told.recv().unwrap_or(false), memory_locked })
+        Ok(AttachPermissions { io_flusher: told.recv().unwrap_or(false), memory_locked })
     }
 }
 

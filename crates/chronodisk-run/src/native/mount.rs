@@ -11,7 +11,7 @@ use clap::Args;
 use super::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, native_failure, native_own_failure,
 };
-use crate::arguments::{Reps, ResultOptions};
+use crate::arguments::{Attach, Reps, ResultOptions};
 use crate::device::Device;
 use crate::executed::Executed;
 use crate::failure::{Failure, status};
@@ -34,6 +34,10 @@ pub struct NativeArguments {
     /// The block device and its file system.
     #[command(flatten)]
     pub on: DeviceArguments,
+
+    /// Makes the block device through this driver
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub attach: Attach,
 
     /// Repeats the run N times, each on a fresh device and with the next seed. With auto, a pilot of 5 decides on 10 to
     /// 100 further repetitions, for a 95 % confidence interval of the run time within 5 % of its mean
@@ -98,7 +102,8 @@ pub fn execute_native(plan: &NativePlan<'_>) -> Result<Executed, Failure> {
         executable: &plan.caller.executable,
         interruption: &interruption,
     };
-    let run = Run { plan, program: NativeRun { arguments: &arguments.on, device, launch } };
+    let run =
+        Run { plan, program: NativeRun { arguments: &arguments.on, device, way: arguments.attach.choice(), launch } };
     Ok(run.repeat(result))
 }
 

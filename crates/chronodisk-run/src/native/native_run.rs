@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_engine::{Engine, MonotonicClock};
-use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
-use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
+use chronodisk_native::{
+    self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start, WayChoice,
+};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
@@ -173,6 +174,8 @@ pub struct Launch<'a> {
 pub struct NativeRun<'a> {
     pub arguments: &'a DeviceArguments,
     pub device: &'a Device,
+    /// The drivers that may make the block device.
+    pub way: WayChoice,
     pub launch: Launch<'a>,
 }
 
@@ -214,7 +217,7 @@ pub fn native_own_failure(outcome: &ServerOutcome) -> Option<Failure> {
     let store = (statistics.store_errors > 0)
         .then(|| format!("the store failed {} requests of the device: {first}", statistics.store_errors));
     // The store is in memory, so only its budget can be exceeded.
-    let help = "give a larger --ram-budget; `chronodisk serve --attach fuse --store overflow:FILE --run 'SH'` keeps what \
+    let help = "give a larger --ram-budget; `chronodisk serve --attach auto --store overflow:FILE --run 'SH'` keeps what \
                 memory has no room for in a file";
     let store = store.map(|failed| Failure::host(failed).help(help));
     server_failure(outcome).map(Failure::host).or(store)
@@ -250,9 +253,9 @@ impl NativeRun<'_> {
     pub fn on_device(&self, server: &mut Server, predictions: Vec<DilationOptions>) -> Result<Done, Failure> {
         let info = self.device.info();
         server.skip_waits();
-        let mut attachment =
-            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler, self.launch.executable)
-                .map_err(native_failure)?;
+        let (scheduler, executable) = (&self.arguments.scheduler, self.launch.executable);
+        let attached = native::attach(server, info, false, self.way, scheduler, executable);
+        let mut attachment = attached.map_err(native_failure)?;
         let native = settings_of(&attachment);
         note(format_args!("block device: {}", native.line()));
         let phases = Phases { server, phases: Vec::new() };

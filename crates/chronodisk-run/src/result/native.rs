@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use chronodisk_front::server::ServerOutcome;
-use chronodisk_native::Attachment;
+use chronodisk_native::{Attachment, Way};
 use chronodisk_report::{Distribution, NativeResult, Phase, RepResult, RunResult, ServerResult, Summary, Verdict};
 use chronodisk_sim::{Nanos, RequestRecord};
 
@@ -38,6 +38,10 @@ pub fn settings_of(attachment: &Attachment) -> NativeResult {
     let (queue, permitted) = (attachment.settings(), attachment.permitted());
     NativeResult {
         block_device: attachment.path().display().to_string(),
+        attached_by: match attachment.way() {
+            Way::Ublk => "ublk".to_owned(),
+            Way::Fuse => "fuse".to_owned(),
+        },
         scheduler: queue.scheduler.clone(),
         read_ahead_kib: queue.read_ahead_kib,
         request_kib_max: queue.request_kib_max,

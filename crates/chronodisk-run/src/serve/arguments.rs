@@ -7,7 +7,7 @@ use chronodisk_engine::Tracked;
 use chronodisk_front::server::Address;
 use clap::{Args, ValueEnum};
 
-use crate::arguments::{DeviceOptions, ResultOptions, SquashArguments};
+use crate::arguments::{Attach, DeviceOptions, ResultOptions, SquashArguments};
 use crate::quantity;
 
 /// Options of a device that is served.
@@ -190,15 +190,6 @@ fn tcp_address(text: &str) -> Result<Address, String> {
         Address::Unix(_) => Err("expected HOST:PORT or PORT; clients do not support Unix sockets".into()),
         address => Ok(address),
     }
-}
-
-/// The way in which a block device is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Attach {
-    /// The way that suits this host: fuse
-    Auto,
-    /// A file of FUSE, and a loop device of it
-    Fuse,
 }
 
 /// Encryption of NBD.

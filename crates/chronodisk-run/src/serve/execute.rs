@@ -16,7 +16,7 @@ use super::guard::Guard;
 use super::http::{Page, PageServer};
 use super::metrics::{self, Metrics};
 use super::shadow;
-use super::start::{BytesPlan, Listening, Started, attach, credentials, listen, server_options, start, tls};
+use super::start::{BytesPlan, Listening, Started, attach, credentials, detach, listen, server_options, start, tls};
 use super::store::{self, StorePlan};
 use crate::device::{self, Device};
 use crate::executed::Executed;
@@ -156,7 +156,8 @@ pub fn serve(
     // The result is kept also if that failed.
     let ending = *waited.as_ref().unwrap_or(&Ending { status: status::HOST_LACKS, by_signal: false });
     // Detach the block device before its server ends.
-    drop((pidfile, metrics, attachment));
+    drop((pidfile, metrics));
+    attachment.into_iter().for_each(detach);
     let mut outcome = server.stop();
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));

@@ -1,12 +1,13 @@
 //! The server of a device, its listeners and its block device.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::secret_of_file;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
-use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::iscsi::{Credentials, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
@@ -15,7 +16,7 @@ use chronodisk_front::server::{Address, IscsiOptions, OverflowView, Server, Serv
 use chronodisk_native::Attachment;
 use chronodisk_sim::SECTOR_BYTES;
 
-use super::arguments::{Attach, ServeArguments, TlsChoice};
+use super::arguments::{ServeArguments, TlsChoice};
 use super::shadow::{self, Target};
 use super::store::{Opened, StorePlan};
 use crate::device::Device;
@@ -208,14 +209,32 @@ pub(super) fn attach(
     server: &mut Server,
     executable: &Path,
 ) -> Result<Option<Attachment>, Failure> {
-    let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
-    let info = device.info();
-    let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let mut attachment = chronodisk_native::attach(server, info, file, "none", executable).map_err(native_failure)?;
+    let Some(attach) = arguments.attach else { return Ok(None) };
+    let (info, read_only) = (device.info(), arguments.read_only);
+    let attached = chronodisk_native::attach(server, info, read_only, attach.choice(), "none", executable);
+    let mut attachment = attached.map_err(native_failure)?;
     // A disk of this host, open by its users only.
     attachment.leave().map_err(native_failure)?;
     note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
+}
+
+/// Time for the requests of a block device that is detached. Afterwards they fail.
+const DETACH_MAX: Duration = Duration::from_secs(5);
+
+/// Detaches the block device. A user that still waits for a hanging device gets errors.
+pub(super) fn detach(attachment: Attachment) {
+    let disconnector = attachment.disconnector();
+    let (detached, told) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if told.recv_timeout(DETACH_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                disconnector.disconnect();
+            }
+        });
+        drop(attachment);
+        drop(detached);
+    });
 }
 
 fn connections(arguments: &ServeArguments) -> Share {

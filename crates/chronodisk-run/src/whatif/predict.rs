@@ -11,6 +11,7 @@ use chronodisk_report::{EndedBy, Summary};
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
 
+use super::WAY;
 use super::factors::{Factor, Factors};
 use super::result::{Observed, Spread, WhatIf, expect_believable};
 use crate::device::Device;
@@ -306,7 +307,7 @@ impl Runs<'_> {
         };
         let ran = match subject {
             Subject::Emulated(device) => {
-                self.emulated(NativeRun { arguments: &self.arguments.on, device, launch }, seed, predictions)
+                self.emulated(NativeRun { arguments: &self.arguments.on, device, way: WAY, launch }, seed, predictions)
             }
             Subject::Disk(disk) => self.on_disk(launch, disk, predictions).map(|ran| (ran, None)),
         };

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::Speed;
-use chronodisk_front::fuse::FuseFile;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Disk, Requests};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
@@ -15,6 +14,7 @@ use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
+use super::WAY;
 use super::result::host_load;
 use crate::arguments::DeviceOptions;
 use crate::failure::Failure;
@@ -160,10 +160,9 @@ impl Measurement<'_> {
         let mut server = serve_native(&on, &device, self.arguments.seed)?;
         let info = device.info();
         let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-        let file = FuseFile::of(info);
-        let may_write = !file.read_only;
-        let attached = native::attach(&mut server, info, file, &on.scheduler, self.executable).map_err(native_failure);
-        let measured = attached.and_then(|attachment| self.measure(attachment.path(), size_bytes, may_write));
+        let attached = native::attach(&mut server, info, false, WAY, &on.scheduler, self.executable);
+        let attached = attached.map_err(native_failure);
+        let measured = attached.and_then(|attachment| self.measure(attachment.path(), size_bytes, true));
         let outcome = server.stop();
         if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
             return measured.and(Err(Failure::host("the device failed")));

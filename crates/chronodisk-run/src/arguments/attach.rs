@@ -1,0 +1,26 @@
+//! The driver of a block device.
+
+use chronodisk_native::{Way, WayChoice};
+use clap::ValueEnum;
+
+/// The way in which a block device is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attach {
+    /// ublk if this host's kernel has it, else fuse
+    Auto,
+    /// The kernel's ublk driver, from Linux 6.5 on
+    Ublk,
+    /// A file of FUSE, and a loop device of it
+    Fuse,
+}
+
+impl Attach {
+    /// The drivers that may be used.
+    pub(crate) fn choice(self) -> WayChoice {
+        match self {
+            Attach::Auto => WayChoice::Auto,
+            Attach::Ublk => WayChoice::Only(Way::Ublk),
+            Attach::Fuse => WayChoice::Only(Way::Fuse),
+        }
+    }
+}
