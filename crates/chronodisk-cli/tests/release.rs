@@ -104,6 +104,7 @@ fn the_oldest_compiler_is_the_same_everywhere() {
     for (file, text) in [
         ("docs/stability.md", format!("need Rust {oldest} ")),
         ("CONTRIBUTING.md", format!("version {oldest} or later")),
+        ("README.md", format!("version {oldest} or later")),
         ("scripts/need", format!("({oldest} or later)")),
         (".github/workflows/ci.yml", format!("rust:{oldest}-bookworm")),
     ] {
