@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package kernel-package container trial kernels demo check test test-long attack soak faults \
+.PHONY: help build install uninstall package kernel-package container release trial kernels demo check test test-fast test-long attack soak faults \
 	squash-soak bench devices-check ageing fuzz advisories
 
 help:
@@ -10,11 +10,13 @@ help:
 	@echo "make package     a Debian package of the same files, in target/package"
 	@echo "make kernel-package  the exact clock's kernel as an archive for any host and as a Debian package, in target/package"
 	@echo "make container   a container image with that package, in target/container; needs mmdebstrap, no registry"
+	@echo "make release     all packages of this version with checksums, in target/release-VERSION; publishes nothing"
 	@echo "make trial       a newcomer's first hour on a fresh Debian 12 in a chroot: package in, first result, package out"
 	@echo "make kernels     guest tests with the kernels of Debian 13 and of Debian unstable, in a new system"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make check       every check, and the tests that read the sources and the output of the command"
 	@echo "make test        every check and every test, those that take long in a short form"
+	@echo "make test-fast   the tests without a guest that take few seconds: under two minutes once they are built"
 	@echo "make test-long   what make test names as not run: hours; PARTS=\"forms soak\" picks some; scheduled weekly"
 	@echo "make attack      the standing attacker for an hour; SECONDS=10800 SEED=17 ONE=an attack's seed CD=another build"
 	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
@@ -45,6 +47,9 @@ kernel-package:
 container:
 	@scripts/container
 
+release:
+	@scripts/release
+
 trial:
 	@scripts/trial
 
@@ -59,6 +64,9 @@ check:
 
 test:
 	scripts/test
+
+test-fast:
+	scripts/test --fast
 
 test-long:
 	scripts/test-long $(PARTS)

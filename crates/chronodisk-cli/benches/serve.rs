@@ -22,6 +22,7 @@
 #[path = "serve/guest.rs"]
 mod guest;
 #[path = "../tests/common/machine.rs"]
+#[expect(dead_code, reason = "any kernel will do here; tests of ublk need one with its module")]
 mod machine;
 
 use std::collections::BTreeMap;

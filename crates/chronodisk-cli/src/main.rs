@@ -11,6 +11,7 @@ mod options;
 mod output;
 mod progress;
 mod run_choice;
+mod since;
 mod status_line;
 mod version;
 

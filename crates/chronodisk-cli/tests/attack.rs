@@ -11,6 +11,8 @@ mod campaign;
 #[allow(dead_code, reason = "tests/durability.rs uses the rest")]
 #[path = "durability/clients.rs"]
 mod clients;
+#[path = "common/command.rs"]
+mod command;
 #[path = "common/default_signals.rs"]
 mod default_signals;
 #[path = "attack/endings.rs"]

@@ -1,16 +1,21 @@
 //! Block traces as a user has them: converted, and replayed on a model.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use pretty_assertions::assert_eq;
 
 use chronodisk_report::{LogReader, read_log};
 use chronodisk_sim::{Nanos, Op, RequestRecord};
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    let mut command = command::chronodisk(arguments);
     command.env("NO_COLOR", "1").env("XDG_STATE_HOME", folder).current_dir(folder);
-    command.args(arguments).output().unwrap()
+    command.output().unwrap()
 }
 
 fn done(folder: &Path, arguments: &[&str]) -> String {

@@ -7,6 +7,8 @@
 
 #[path = "durability/clients.rs"]
 mod clients;
+#[path = "common/command.rs"]
+mod command;
 #[path = "durability/deaths.rs"]
 mod deaths;
 #[path = "durability/folder.rs"]

@@ -1,13 +1,19 @@
 //! Models at an emulator server and in other programs, without a guest.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pretty_assertions::assert_eq;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use command::{chronodisk, text};
 
 /// A folder of its own for every test's runs and scripts.
 struct TestFolder(TempDir);
@@ -22,9 +28,9 @@ impl TestFolder {
     }
 
     fn chronodisk(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).env("PYTHONPATH", python_folder());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = chronodisk(arguments);
+        command.env("XDG_STATE_HOME", self.0.path()).env("PYTHONPATH", python_folder());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -55,10 +61,6 @@ fn example(name: &str) -> Option<String> {
         return None;
     }
     Some(python_folder().join("examples").join(name).to_str().unwrap().to_owned())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// An emulator server on a port of its own; killed if the test fails.

@@ -1,17 +1,22 @@
 //! Block traces as people bring them: with names of columns, of several volumes, in archives, of devices without a
 //! driver; and what other tools make of ours.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use pretty_assertions::assert_eq;
 
 use chronodisk_report::read_log;
 use chronodisk_sim::Op;
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    let mut command = command::chronodisk(arguments);
     command.env("NO_COLOR", "1").env("XDG_STATE_HOME", folder).current_dir(folder);
-    command.args(arguments).output().unwrap()
+    command.output().unwrap()
 }
 
 fn done(folder: &Path, arguments: &[&str]) -> String {

@@ -3,6 +3,9 @@
 //!
 //! Nothing here asserts the host's time; what guests see is asserted in their own.
 
+#[macro_use(assert_eq)]
+extern crate pretty_assertions;
+
 /// The name is in no path of another binary's tests: `scripts/test` tells the two by it.
 #[path = "guest"]
 mod in_guest {
@@ -10,6 +13,8 @@ mod in_guest {
     mod calibration;
     mod call_traces;
     mod clocks;
+    #[path = "../common/command.rs"]
+    mod command;
     #[path = "../common/helpers.rs"]
     mod common;
     mod confined;

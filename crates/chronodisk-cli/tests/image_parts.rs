@@ -1,9 +1,14 @@
 //! Parts of an image without the others: every command refuses them by name and changes nothing.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use pretty_assertions::assert_eq;
 
 /// Files of the image of one device, and of several.
 const ONE: [&str; 3] = ["e.img", "e.img.sums", "e.img.map"];
@@ -14,8 +19,8 @@ const RUN: [&str; 4] = ["run", "--capacity", "4MiB", "--quiet"];
 
 /// `chronodisk ARGUMENTS` in a folder, whose results go elsewhere.
 fn chronodisk(folder: &Path, results: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-    command.args(arguments).current_dir(folder).env("XDG_STATE_HOME", results);
+    let mut command = command::chronodisk(arguments);
+    command.current_dir(folder).env("XDG_STATE_HOME", results);
     command.output().unwrap()
 }
 
@@ -97,8 +102,7 @@ fn every_part_of_a_served_devices_image_is_refused_by_every_command() {
 
 #[test]
 fn every_part_of_a_runs_image_is_refused_by_every_run() {
-    if Command::new("linux.uml").arg("--version").output().is_err() {
-        println!("SKIPPED: no linux.uml in PATH (Debian: apt-get install user-mode-linux)");
+    if !command::has_guest() {
         return;
     }
     let results = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
 /// A folder of runs of its own.

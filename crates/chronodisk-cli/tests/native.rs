@@ -1,5 +1,10 @@
 //! `chronodisk mount` and `serve --attach` from outside. They need root, FUSE and loop devices.
 
+#[macro_use(assert_eq)]
+extern crate pretty_assertions;
+
+#[path = "common/command.rs"]
+mod command;
 #[path = "common/default_signals.rs"]
 mod default_signals;
 #[path = "native/endings.rs"]
@@ -19,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+
+use command::{chronodisk, succeeds, text};
 
 /// The command, with a folder for its results that goes away with the test.
 struct Native(tempfile::TempDir);
@@ -45,10 +52,11 @@ impl Native {
 
     /// A loop device also where the host has ublk, whose tests are in `tests/ublk.rs`.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
         let (first, rest) = arguments.split_first().expect("a subcommand");
-        command.arg(first).args((*first == "mount").then_some("--attach=fuse"));
-        command.args(rest).env("XDG_STATE_HOME", self.0.path()).stdin(Stdio::null());
+        let fuse = (*first == "mount").then_some("--attach=fuse");
+        let arguments: Vec<&str> = std::iter::once(*first).chain(fuse).chain(rest.iter().copied()).collect();
+        let mut command = chronodisk(&arguments);
+        command.env("XDG_STATE_HOME", self.0.path());
         command
     }
 
@@ -58,8 +66,7 @@ impl Native {
 
     /// `chronodisk mount FLAGS --json -- sh -c SCRIPT`, which must succeed; returns the result.
     fn mount(&self, flags: &[&str], script: &str) -> Value {
-        let output = self.run(&[&["mount"], flags, &["--json", "--", "sh", "-c", script]].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        let output = succeeds(&mut self.command(&[&["mount"], flags, &["--json", "--", "sh", "-c", script]].concat()));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -68,10 +75,6 @@ impl Native {
         let output = self.run(&["verify", "last"]);
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Loop devices of emulated devices: their file is a whole file system.

@@ -1,6 +1,9 @@
 //! `chronodisk trace record` from a user's perspective: statuses, killed recorders, and restrictions of the host.
 //! `chronodisk-native` tests the tracing of programs.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -8,17 +11,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use chronodisk_report::read_calls;
+use pretty_assertions::assert_eq;
 use serde_json::Value;
 
-fn chronodisk(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use command::{chronodisk, text};
 
 fn record(output: &Path, flags: &[&str], program: &[&str]) -> Output {
     let output = output.to_str().unwrap();

@@ -1,11 +1,18 @@
 //! The report's page, in a browser without a screen. Without one the tests say SKIPPED, except for those of refusals.
 
+#[path = "common/command.rs"]
+mod command;
+#[path = "../../chronodisk-report/tests/browser/headless.rs"]
+mod headless;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+
+use headless::Browser;
 
 fn chronodisk(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_chronodisk")).args(words).output().unwrap()
+    command::chronodisk(words).output().unwrap()
 }
 
 /// Simulates, and keeps the result in a folder of this name.
@@ -14,42 +21,6 @@ fn simulate(parent: &Path, name: &str, options: &[&str]) -> String {
     let output = chronodisk(&[&["simulate", "-o", &directory], options].concat());
     assert!(output.status.success(), "{output:?}");
     directory
-}
-
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
-
-/// A page as a browser has made it, and what its console said.
-struct Shown {
-    page: String,
-    console: Vec<String>,
-}
-
-fn browser() -> Option<&'static str> {
-    let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    if found.is_none() {
-        println!("SKIPPED: no browser here; apt-get install chromium");
-    }
-    found
-}
-
-fn browse(browser: &str, profile: &Path, page: &Path, options: &[&str], fragment: &str) -> Output {
-    let output = Command::new("timeout")
-        .args(["120", browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
-        .args(["--virtual-time-budget=5000", "--enable-logging=stderr", "--v=0"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(options)
-        .arg(format!("file://{}#{fragment}", page.display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    output
-}
-
-fn show(browser: &str, profile: &Path, page: &Path, fragment: &str) -> Shown {
-    let output = browse(browser, profile, page, &["--dump-dom"], fragment);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let console = said.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
-    Shown { page: String::from_utf8(output.stdout).unwrap(), console }
 }
 
 /// The drawings of the charts, by their ids.
@@ -65,7 +36,7 @@ fn drawings(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn a_browser_draws_every_chart_in_both_themes() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let runs = [
@@ -80,8 +51,7 @@ fn a_browser_draws_every_chart_in_both_themes() {
     let output = chronodisk(&[&words[..], &runs.each_ref().map(String::as_str)].concat());
     assert!(output.status.success(), "{output:?}");
 
-    let profile = at.join("browser");
-    let shown = show(browser, &profile, &page, "open&theme=dark");
+    let shown = browser.show(&page, "open&theme=dark");
     assert!(shown.console.is_empty(), "{:?}", shown.console);
     let root = shown.page.split_once("<head>").unwrap().0.to_owned();
     // Two operations, the distance, and four charts of each run.
@@ -112,7 +82,7 @@ fn a_browser_draws_every_chart_in_both_themes() {
     let picture = |theme: &str| -> Vec<u8> {
         let file: PathBuf = at.join(format!("{theme}.png"));
         let option = format!("--screenshot={}", file.display());
-        browse(browser, &profile, &page, &[&option, "--window-size=1000,1400"], &format!("theme={theme}"));
+        browser.browse(&page, &format!("theme={theme}"), &[&option, "--window-size=1000,1400"]);
         fs::read(file).unwrap()
     };
     let (light, dark) = (picture("light"), picture("dark"));
@@ -132,15 +102,14 @@ const SWEEP: &str = "command = 'simulate'\nseeds = 3\n[options]\nworkload = 'ran
 
 #[test]
 fn a_browser_draws_every_chart_of_a_sweep() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("browser");
     let axes = "device = ['cheetah-9lp', 'constant-1ms', 'mems-g2']\ndepth = [1, 4, 64]\nread_share = [0.5]\n";
     let (output, directory) =
         sweep(folder.path(), "<depths>", &format!("{SWEEP}{axes}"), &["--plot", "depth,latency_us.p999"]);
     assert!(output.status.success(), "{output:?}");
     let page = directory.join("sweep.html");
-    let shown = show(browser, &profile, &page, "theme=dark");
+    let shown = browser.show(&page, "theme=dark");
     assert!(shown.console.is_empty(), "{:?}", shown.console);
     let root = shown.page.split_once("<head>").unwrap().0.to_owned();
     // The chart that was asked for, four figures against the depth, and the effects on them.
@@ -185,12 +154,12 @@ fn a_browser_draws_every_chart_of_a_sweep() {
     let words = ["report", directory.to_str().unwrap(), "-o", again.to_str().unwrap(), "--title", "Depths & devices"];
     let output = chronodisk(&words);
     assert!(output.status.success(), "{output:?}");
-    let shown = show(browser, &profile, &again, "");
+    let shown = browser.show(&again, "");
     assert!(shown.page.contains("<h1>Depths &amp; devices</h1>") && shown.page.contains("data-drawn=\"8\""));
     let (output, directory) =
         sweep(folder.path(), "names", &format!("{SWEEP}device = ['null', 'constant-1ms']\n"), &[]);
     assert!(output.status.success(), "{output:?}");
-    let shown = show(browser, &profile, &directory.join("sweep.html"), "");
+    let shown = browser.show(&directory.join("sweep.html"), "");
     assert!(shown.console.is_empty() && shown.page.contains("data-errors=\"0\""), "{:?}", shown.console);
     let ids: Vec<String> = drawings(&shown.page).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids.iter().filter(|id| id.starts_with("bars-")).count(), 4, "{ids:?}");

@@ -1,7 +1,12 @@
 //! `chronodisk serve` from outside: its beginning and end, its results, and survival of data.
 
+#[macro_use(assert_eq)]
+extern crate pretty_assertions;
+
 #[path = "../../chronodisk-front/tests/common/certificates.rs"]
 mod certificates;
+#[path = "common/command.rs"]
+mod command;
 #[path = "serve/encrypted.rs"]
 mod encrypted;
 #[path = "serve/ends.rs"]
@@ -26,6 +31,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use command::{chronodisk, text};
+
 /// A folder of its own for every test's runs, sockets and files.
 struct TestFolder(tempfile::TempDir);
 
@@ -39,9 +46,9 @@ impl TestFolder {
     }
 
     fn chronodisk(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = chronodisk(arguments);
+        command.env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -87,10 +94,6 @@ impl Serving {
     fn end(self) -> Output {
         self.0.wait_with_output().unwrap()
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A client that speaks as little NBD as it takes.

@@ -1,5 +1,7 @@
 //! Sweeps as a user has them: killed, resumed, with the command's own cells.
 
+#[path = "common/command.rs"]
+mod command;
 #[path = "common/default_signals.rs"]
 mod default_signals;
 #[path = "common/helpers.rs"]
@@ -11,12 +13,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pretty_assertions::assert_eq;
+
 use self::default_signals::with_default_signals;
 use self::helpers::descendants;
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-    command.env("NO_COLOR", "1").env("XDG_STATE_HOME", folder).current_dir(folder).args(arguments);
+    let mut command = command::chronodisk(arguments);
+    command.env("NO_COLOR", "1").env("XDG_STATE_HOME", folder).current_dir(folder);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

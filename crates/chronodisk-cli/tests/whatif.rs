@@ -1,21 +1,17 @@
 //! `chronodisk whatif` from outside. What observes and freezes needs root, FUSE, loop devices, BTF, BPF and cgroup v2.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-fn chronodisk(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use command::{chronodisk, text};
 
 /// Each request takes 1 ms.
 const DEVICE: &str = "constant-1ms";

@@ -23,6 +23,7 @@ use chronodisk_store::host::Host;
 use chronodisk_store::simulated::{SimulatedHost, SimulatedOptions};
 use chronodisk_store::{Durability, Recording, Store};
 
+use crate::command::long;
 use crate::folder::{TestFolder, signal};
 use crate::guest::{can_run, family, wait_until_gone};
 use crate::kills;
@@ -269,10 +270,6 @@ fn file_of(line: &str) -> Option<(String, (String, String))> {
 fn is_root() -> bool {
     // SAFETY: a system call without arguments.
     unsafe { libc::geteuid() == 0 }
-}
-
-fn long() -> bool {
-    std::env::var_os("CHRONODISK_LONG").is_some()
 }
 
 /// The test cases of a file system: the first death in an ordinary run, all deaths in the long form.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
+use crate::command::{has, has_guest};
 use crate::folder::{TestFolder, signal};
 use crate::ledger::{BLOCKS, Ledger, Random};
 
@@ -28,15 +29,7 @@ for write in range(1, 1 << 40):
 const UNSEEN_WRITES_MAX: u64 = 20_000;
 
 pub fn can_run() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
-    for (program, package) in [("linux.uml", "user-mode-linux"), ("python3", "python3")] {
-        if !has(program) {
-            println!("SKIPPED: no {program} in PATH (Debian: apt-get install {package})");
-            return false;
-        }
-    }
-    true
+    has_guest() && has("python3", "python3")
 }
 
 /// Runs the program, kills every process of the run, and returns the completed operations.

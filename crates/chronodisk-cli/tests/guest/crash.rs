@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, has, text};
 
 /// A device with a volatile cache.
 const DEVICE: &[&str] = &["crash", "--device", "samsung-970-pro", "--capacity", "64MiB", "--jobs", "2", "--json"];
@@ -113,8 +113,7 @@ fn a_file_that_is_replaced_without_fsync_is_found() {
 #[test]
 fn sqlite_loses_rows_without_synchronisation_only() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        println!("SKIPPED: no sqlite3 in PATH (Debian: apt-get install sqlite3)");
+    if !has("sqlite3", "sqlite3") {
         return;
     }
     let flags = ["--cuts", "4", "--check", EACH_ACKNOWLEDGED_ROW_IS_THERE];

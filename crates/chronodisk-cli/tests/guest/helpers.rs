@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::common::{Helper, Process, descendants, helpers_of, kill, row_of};
-use super::support::{Chronodisk, processes_with, text};
+use super::support::{Chronodisk, has, processes_with, text};
 
 const MODEL: &str = "one_platter.py";
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -76,8 +76,7 @@ impl Running {
 #[test]
 fn each_process_of_a_run_that_dies_is_named_and_ends_the_run() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("SKIPPED: no python3 in PATH (Debian: apt-get install python3)");
+    if !has("python3", "python3") {
         return;
     }
     let helpers = helpers_of("run");

@@ -155,7 +155,7 @@ fn a_command_is_recorded_without_a_shell() {
 #[test]
 fn each_program_of_the_list_is_replayed_on_each_file_system() {
     if !long() {
-        return println!("SKIPPED: only the long form has each program alone");
+        return println!("left to the long form");
     }
     let Some(chronodisk) = Chronodisk::new() else { return };
     assert!(programs().len() >= 60);

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::default_signals::with_default_signals;
-use super::support::{Chronodisk, processes_with, text};
+use super::support::{Chronodisk, has, processes_with, text};
 
 /// Longest end on a busy host. On a quiet one it takes 5 s for commands that ignore signals.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -161,8 +161,7 @@ fn a_second_signal_ends_the_run_at_once_and_timeouts_pair_is_one() {
 #[test]
 fn a_guest_that_waits_for_its_device_is_ended() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("SKIPPED: no python3 in PATH (Debian: apt-get install python3)");
+    if !has("python3", "python3") {
         return;
     }
     let model = chronodisk.path("half_endless.py");

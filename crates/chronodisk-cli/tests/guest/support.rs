@@ -2,10 +2,13 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use super::command::{chronodisk, has_guest, succeeds};
+pub use super::command::{has, long, text};
 
 /// The command, with a folder for its results that goes away with the test.
 pub struct Chronodisk {
@@ -15,18 +18,13 @@ pub struct Chronodisk {
 impl Chronodisk {
     /// Where there is no guest kernel, prints that and returns `None`.
     pub fn new() -> Option<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| folder.join("linux.uml").exists()) {
-            println!("SKIPPED: no linux.uml in PATH (Debian: apt-get install user-mode-linux)");
-            return None;
-        }
-        Some(Chronodisk { results: tempfile::tempdir().unwrap() })
+        has_guest().then(|| Chronodisk { results: tempfile::tempdir().unwrap() })
     }
 
     /// `chronodisk ARGUMENTS`, without standard input.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(arguments).env("XDG_STATE_HOME", self.results.path()).stdin(Stdio::null());
+        let mut command = chronodisk(arguments);
+        command.env("XDG_STATE_HOME", self.results.path());
         // A user's calibration would change the guest's time.
         command.env("CHRONODISK_CALIBRATION", self.calibration());
         die_with_the_test(&mut command);
@@ -42,9 +40,8 @@ impl Chronodisk {
     /// Like [`run`](Self::run), with `--json`. The command must succeed, without a refused system call of the guest's
     /// kernel. Returns the result.
     pub fn run_json(&self, device: &str, flags: &[&str], program: &[&str]) -> Value {
-        let flags = [flags, &["--json"]].concat();
-        let output = self.run(device, &flags, program);
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        let arguments = [&["run", "--device", device], flags, &["--json", "--"], program].concat();
+        let output = succeeds(&mut self.command(&arguments));
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         for rep in result["reps"].as_array().unwrap() {
             let refused = rep["refused_calls"].as_object().filter(|refused| !refused.is_empty());
@@ -92,12 +89,6 @@ pub fn die_with_the_test(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// Whether tests take their long forms, with more histories, kills and settings than show a behaviour once.
-/// `make test-long` asks for them.
-pub fn long() -> bool {
-    std::env::var_os("CHRONODISK_LONG").is_some()
-}
-
 /// A program of this package's examples, which cargo builds with the tests.
 pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
@@ -117,10 +108,6 @@ read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buf
 end = read() + {ticks}
 while read() < end: pass"
     )
-}
-
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Processes whose command line or environment carries `mark`, but for this one.
