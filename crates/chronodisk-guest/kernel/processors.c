@@ -24,60 +24,22 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <kern_util.h>
-#include <os.h>
 #include <smp.h>
-#include <sysdep/ptrace.h>
-#include <chronodisk_page.h>
-#include <processors.h>
 #include "internal.h"
-
-typedef unsigned long long u64;
-typedef long long s64;
-
-enum state { OFF, RUNNING, IDLE };
+#include "processors_internal.h"
 
 int virtual_clock_on;
-static struct chronodisk_page *page;
+struct chronodisk_page *clock_page;
+s64 trap_nanos;
+static struct processor processors[CONFIG_NR_CPUS];
 static int exchange_fd = -1;
 static int line_fd = -1;	/* the guest's line to its launcher */
 static int line_is_open;
-
-static struct processor {
-	enum state state;
-	int tid;
-	unsigned int seq;	/* odd while its own thread changes what follows */
-	s64 base;
-	s64 user;		/* CPU time of finished stretches of programs */
-	s64 charged;		/* virtual time of finished pieces of the kernel's work */
-	s64 own;		/* CPU time of the clock's work, which isn't the guest's */
-	s64 piece_from;		/* the kernel's CPU time at the beginning of the present piece */
-	int work;		/* its kind, an enum chronodisk_work */
-	int is_counter_read;	/* it is a trapped read of the time-stamp counter */
-	int priced_events;	/* requests and completions in it */
-	s64 priced;
-	s64 transferred;	/* bytes that its system call asks for */
-	int stub;		/* process of the program that runs, or 0 */
-	int last_stub;
-	s64 stub_from;		/* its CPU time then */
-	s64 ran;		/* CPU time of the last stretch of a program, unadjusted */
-	s64 owed;		/* of stops, still to be taken off programs */
-	s64 v;			/* last known */
-	int futile_alarms;	/* in a row */
-	s64 alarm_v;		/* v at the last alarm */
-	s64 deadline;		/* of its timer; 0: none */
-	s64 interval;
-	int own_depth;		/* the clock's own work is under way */
-	s64 own_begun;		/* its thread's CPU time then */
-	s64 frozen_kernel;	/* its kernel's CPU time at another's kick; -1: none */
-} processors[CONFIG_NR_CPUS];
 
 static int running;
 static int frozen;		/* processors that wait for the emulator's answer to a kick */
@@ -85,40 +47,6 @@ static s64 shown;		/* the most that has been read */
 static s64 asked_until;		/* the emulator has been told of this instant */
 static int lock;
 static int kick_lock;
-
-static s64 trap_nanos;		/* CPU time of a stop of a program */
-static s64 probed[PROBES];
-static int probes;
-
-/* ---- Host ---- */
-
-static s64 clock_of(clockid_t clock)
-{
-	struct timespec ts;
-
-	if (syscall(__NR_clock_gettime, clock, &ts))
-		return -1;
-	return (s64)ts.tv_sec * UM_NSEC_PER_SEC + ts.tv_nsec;
-}
-
-/* How Linux encodes the CPU time of another process or thread in a clock's name. */
-#define CLOCK_OF_PROCESS(pid) ((~(clockid_t)(pid) << 3) | 2)
-#define CLOCK_OF_THREAD(tid) ((~(clockid_t)(tid) << 3) | 6)
-
-static s64 millionths(s64 of, u64 share)
-{
-	return (s64)((unsigned __int128)of * share / 1000000u);
-}
-
-static s64 smaller(s64 value, s64 most)
-{
-	return value < most ? value : most;
-}
-
-static s64 larger(s64 value, s64 least)
-{
-	return value > least ? value : least;
-}
 
 static void nap(long nanos)
 {
@@ -145,98 +73,9 @@ static void release(const sigset_t *old)
 	sigprocmask(SIG_SETMASK, old, NULL);
 }
 
-static void count(volatile uint64_t *word, u64 more)
-{
-	__atomic_fetch_add(word, more, __ATOMIC_RELAXED);
-}
-
-/* ---- The kernel's work ---- */
-
-static u64 bound_of(int work)
-{
-	return work == CHRONODISK_WORK_OTHER ? page->other_bound_nanos : page->costs[work].bound_nanos;
-}
-
-/*
- * Charge for a piece of work of so much CPU time, as in the preload library (accounts.c): CPU time up to the bound of
- * its kind counts by a scale, copying beyond it by another, the rest in full. Requests have prices.
- */
-static s64 charge_for(const struct processor *c, s64 cpu, int priced_events)
-{
-	u64 bound = bound_of(c->work);
-	s64 within, copying, in_full, charge, least = cpu / (s64)WORK_SHARE_MIN;
-
-	cpu = larger(cpu - priced_events * (s64)page->request_bound_nanos, 0);
-	within = bound == CHRONODISK_NEVER ? cpu : smaller(cpu, (s64)bound);
-	copying = smaller(cpu - within, (s64)((unsigned __int128)c->transferred * page->copy_nanos_per_mib >> 20));
-	in_full = cpu - within - copying;
-	charge = in_full + millionths(copying, page->copy_scale_millionths);
-	if (c->work == CHRONODISK_WORK_OTHER) {
-		charge += millionths(within, page->kernel_scale_millionths);
-	} else {
-		const struct chronodisk_cost *cost = &page->costs[c->work];
-
-		charge += (s64)cost->added_nanos +
-			  millionths(larger(within - (s64)cost->taken_off_nanos, 0), cost->scale_millionths);
-		least = larger(least, (s64)WORK_NANOS_MIN);
-	}
-	return larger(charge, least);
-}
-
-/* CPU time of its kernel without the clock's own work, past or present. */
-static s64 kernel_cpu(const struct processor *c, int is_own)
-{
-	if (__atomic_load_n(&c->own_depth, __ATOMIC_ACQUIRE))
-		return c->own_begun - c->own;
-	return clock_of(is_own ? CLOCK_THREAD_CPUTIME_ID : CLOCK_OF_THREAD(c->tid)) - c->own;
-}
-
-static void begin_change(struct processor *c)
-{
-	__atomic_store_n(&c->seq, c->seq + 1, __ATOMIC_RELEASE);
-	__asm__ volatile("" ::: "memory");
-}
-
-static void end_change(struct processor *c)
-{
-	__asm__ volatile("" ::: "memory");
-	__atomic_store_n(&c->seq, c->seq + 1, __ATOMIC_RELEASE);
-}
-
-/* The present piece of its own processor's work has ended. Only within begin_change() and end_change(). */
-static void end_piece(struct processor *c)
-{
-	s64 kernel = kernel_cpu(c, 1);
-	s64 cpu = larger(kernel - c->piece_from, 0);
-	int events = __atomic_exchange_n(&c->priced_events, 0, __ATOMIC_ACQ_REL);
-	s64 priced = __atomic_exchange_n(&c->priced, 0, __ATOMIC_ACQ_REL);
-	s64 charge = c->is_counter_read ? 0 : charge_for(c, cpu, events) + priced;
-
-	c->charged += charge;
-	count(&page->kernel_cpu_nanos, cpu);
-	count(&page->kernel_work_nanos, cpu);
-	count(&page->kernel_counted_nanos, charge);
-	count(&page->kernel_requests_nanos, priced);
-	if (c->work != CHRONODISK_WORK_OTHER) {
-		count(&page->worked[c->work].count, 1);
-		count(&page->worked[c->work].cpu_nanos, cpu);
-	}
-	c->piece_from = kernel;
-	c->work = CHRONODISK_WORK_OTHER;
-	c->is_counter_read = 0;
-	c->transferred = 0;
-}
-
-/* By its own thread, or under the lock by one that brings it an interrupt. */
-static void price(struct processor *c, s64 nanos)
-{
-	__atomic_fetch_add(&c->priced, nanos, __ATOMIC_ACQ_REL);
-	__atomic_fetch_add(&c->priced_events, 1, __ATOMIC_ACQ_REL);
-}
-
 /* ---- The time of a processor ---- */
 
-static struct processor *own(void)
+struct processor *own_processor(void)
 {
 	return &processors[uml_curr_cpu()];
 }
@@ -253,10 +92,10 @@ static s64 look_at(struct processor *c, int is_own)
 	s64 v;
 	int stub = __atomic_load_n(&c->stub, __ATOMIC_ACQUIRE);
 
-	computed += millionths(larger(kernel_cpu(c, is_own) - c->piece_from, 0), page->kernel_scale_millionths);
+	computed += millionths(larger(kernel_cpu(c, is_own) - c->piece_from, 0), clock_page->kernel_scale_millionths);
 	if (stub)
 		computed += larger(clock_of(CLOCK_OF_PROCESS(stub)) - c->stub_from - trap_nanos, 0);
-	v = c->base + (s64)((__int128)computed * 1000000 / (s64)page->cpu_speed_millionths);
+	v = c->base + (s64)((__int128)computed * 1000000 / (s64)clock_page->cpu_speed_millionths);
 	if (!is_own && (seq & 1 || seq != __atomic_load_n(&c->seq, __ATOMIC_ACQUIRE)))
 		return known;
 	return larger(v, known);
@@ -264,7 +103,7 @@ static s64 look_at(struct processor *c, int is_own)
 
 static s64 own_v(void)
 {
-	struct processor *c = own();
+	struct processor *c = own_processor();
 	s64 v = look_at(c, 1);
 
 	__atomic_store_n(&c->v, v, __ATOMIC_RELAXED);
@@ -273,7 +112,7 @@ static s64 own_v(void)
 
 static void set_v(struct processor *c, s64 v)
 {
-	s64 now = look_at(c, c == own());
+	s64 now = look_at(c, c == own_processor());
 
 	if (v > now)
 		c->base += v - now;
@@ -285,7 +124,7 @@ static void set_v(struct processor *c, s64 v)
 /* The clock's own work takes no virtual time. An alarm may come while a processor waits in it. */
 static void begin_own_work(void)
 {
-	struct processor *c = own();
+	struct processor *c = own_processor();
 
 	if (!c->own_depth)
 		c->own_begun = clock_of(CLOCK_THREAD_CPUTIME_ID);
@@ -304,8 +143,8 @@ static void end_own_work(struct processor *c)
 	end_change(c);
 }
 
-/* v of the slowest running processor but this one; -1 if none runs. */
-static s64 floor_of_others(const struct processor *except)
+/* v of the slowest running processor but this one, perhaps without blocked ones; -1 if none runs. */
+static s64 floor_of(const struct processor *except, int without_blocked)
 {
 	s64 least = -1;
 	int i;
@@ -315,11 +154,18 @@ static s64 floor_of_others(const struct processor *except)
 
 		if (&processors[i] == except || __atomic_load_n(&processors[i].state, __ATOMIC_ACQUIRE) != RUNNING)
 			continue;
+		if (without_blocked && __atomic_load_n(&processors[i].blocked, __ATOMIC_ACQUIRE))
+			continue;
 		v = look_at(&processors[i], 0);
 		if (least < 0 || v < least)
 			least = v;
 	}
 	return least;
+}
+
+static s64 floor_of_others(const struct processor *except)
+{
+	return floor_of(except, 0);
 }
 
 static s64 floor_with(struct processor *c)
@@ -340,23 +186,23 @@ static s64 show(s64 v)
 
 unsigned long long virtual_clock_read(void)
 {
-	return own()->state == OFF ? shown : show(own_v());
+	return own_processor()->state == OFF ? shown : show(own_v());
 }
 
 unsigned long long virtual_clock_realtime(void)
 {
-	return page->realtime_start_nanos + virtual_clock_read();
+	return clock_page->realtime_start_nanos + virtual_clock_read();
 }
 
 /* The time-stamp counter, of which reads trap (kernel/trap.c). Only the read itself takes time. */
 unsigned long long virtual_clock_counter(void)
 {
-	struct processor *c = own();
+	struct processor *c = own_processor();
 
-	count(&page->tsc_reads, 1);
-	c->owed += (s64)page->tsc_extra_nanos - (s64)page->fault_extra_nanos;
-	c->is_counter_read = 1;
-	return (u64)((unsigned __int128)virtual_clock_read() * page->tsc_hertz / UM_NSEC_PER_SEC);
+	count(&clock_page->tsc_reads, 1);
+	c->owed += (s64)clock_page->tsc_extra_nanos - (s64)clock_page->fault_extra_nanos;
+	c->is_free = 1;
+	return (u64)((unsigned __int128)virtual_clock_read() * clock_page->tsc_hertz / UM_NSEC_PER_SEC);
 }
 
 /* ---- Timers ---- */
@@ -372,13 +218,13 @@ unsigned long long virtual_clock_counter(void)
 
 static s64 quantum(void)
 {
-	return (s64)page->quantum_nanos;
+	return (s64)clock_page->quantum_nanos;
 }
 
 /* Host time in which v moves by so much at most: v is CPU time, scaled by the processor's speed. */
 static s64 host_wait(s64 nanos)
 {
-	u64 speed = page->cpu_speed_millionths;
+	u64 speed = clock_page->cpu_speed_millionths;
 
 	return speed < 1000000u ? millionths(nanos, speed) : nanos;
 }
@@ -392,12 +238,13 @@ static void arm(int cpu)
 
 	if (c->deadline)
 		wait = larger(host_wait(c->deadline - larger(c->v, shown)), least);
-	if (!frozen && page->completion_bound != CHRONODISK_NEVER && c->state == RUNNING) {
-		s64 due = (s64)page->completion_bound - c->v;
+	if (!frozen && clock_page->completion_bound != CHRONODISK_NEVER && c->state == RUNNING) {
+		s64 due = (s64)clock_page->completion_bound - c->v;
 
 		/* It waits for slower processors then. */
 		due = due <= 0 && running > 1 ? quantum() / 2 : host_wait(due);
-		due = larger(due, c->stub ? least : KERNEL_ALARM_NANOS_MIN);
+		/* A program's v begins to move after the host's part of its stop. */
+		due = c->stub ? larger(due + trap_nanos, least) : larger(due, KERNEL_ALARM_NANOS_MIN);
 		wait = wait < 0 ? due : smaller(wait, due);
 	}
 	if (running > 1 && c->state == RUNNING)
@@ -443,11 +290,11 @@ static struct chronodisk_answer ask(enum chronodisk_ask kind, s64 at, s64 guest_
 	};
 	struct chronodisk_answer answer;
 
-	page->virtual_now = question.virtual_now;
+	clock_page->virtual_now = question.virtual_now;
 	transfer(1, &question, sizeof(question));
 	transfer(0, &answer, sizeof(answer));
 	asked_until = larger((s64)answer.virtual_now, (s64)question.virtual_now);
-	page->virtual_now = (u64)asked_until;
+	clock_page->virtual_now = (u64)asked_until;
 	return answer;
 }
 
@@ -460,17 +307,17 @@ static void interrupt(const struct chronodisk_answer *answer, int ended_idling)
 
 	if (!answer->completed)
 		return;
-	count(&page->interrupts, 1);
+	count(&clock_page->interrupts, 1);
 	if (first->state == IDLE)
 		wake_at(first, (s64)answer->virtual_now);
-	price(first, (s64)(answer->completed * page->completion_nanos + (ended_idling ? page->wake_up_nanos : 0)));
+	price(first, (s64)(answer->completed * clock_page->completion_nanos + (ended_idling ? clock_page->wake_up_nanos : 0)));
 	if (first->stub)
 		os_alarm_process(first->stub);
 }
 
 static int is_due(s64 instant)
 {
-	return !frozen && page->completion_bound != CHRONODISK_NEVER && (s64)page->completion_bound <= instant;
+	return !frozen && clock_page->completion_bound != CHRONODISK_NEVER && (s64)clock_page->completion_bound <= instant;
 }
 
 static void deliver(s64 until)
@@ -509,11 +356,11 @@ static void freeze_others(void)
 		struct processor *c = &processors[i];
 
 		c->frozen_kernel = -1;
-		if (c == own() || c->state != RUNNING)
+		if (c == own_processor() || c->state != RUNNING)
 			continue;
 		c->frozen_kernel = kernel_cpu(c, 0);
 		/* A program that is ahead of the kick pauses at once. */
-		if (c->stub && look_at(c, 0) > own()->v)
+		if (c->stub && look_at(c, 0) > own_processor()->v)
 			os_alarm_process(c->stub);
 	}
 }
@@ -526,12 +373,12 @@ static void thaw_others(void)
 		struct processor *c = &processors[i];
 		s64 spun;
 
-		if (c == own() || c->state == OFF || c->frozen_kernel < 0)
+		if (c == own_processor() || c->state == OFF || c->frozen_kernel < 0)
 			continue;
 		spun = kernel_cpu(c, 0) - c->frozen_kernel - SPIN_NANOS_MAX;
 		if (spun <= 0)
 			continue;
-		count(&page->spins, 1);
+		count(&clock_page->spins, 1);
 		__atomic_fetch_add(&c->own, spun, __ATOMIC_RELAXED);
 	}
 }
@@ -541,15 +388,41 @@ static int try_kick_lock(void *word)
 	return !__atomic_exchange_n((int *)word, 1, __ATOMIC_ACQUIRE);
 }
 
+/* Host time after which a kick no longer waits for its turn. */
+#define ORDER_NANOS_MAX 5000000
+
+/*
+ * Requests arrive in the order of virtual time: a processor that is ahead lets the others catch up before its kick,
+ * and before it holds a lock. One that waits for another processor can't, and is left out.
+ */
+void virtual_clock_wait_for_order(void)
+{
+	struct processor *c = own_processor();
+	s64 until;
+
+	if (!virtual_clock_on || running < 2)
+		return;
+	begin_own_work();
+	until = clock_of(CLOCK_MONOTONIC) + ORDER_NANOS_MAX;
+	while (__atomic_load_n(&running, __ATOMIC_RELAXED) > 1) {
+		s64 least = floor_of(c, 1);
+
+		if (least < 0 || least >= own_v() || clock_of(CLOCK_MONOTONIC) > until)
+			break;
+		nap(10000);
+	}
+	end_own_work(c);
+}
+
 /* Kicks of several devices come one after the other: the page has one instant. */
 void virtual_clock_before_kick(void)
 {
-	struct processor *c = own();
+	struct processor *c = own_processor();
 	sigset_t old;
 	s64 v;
 
 	virtual_clock_wait_for_lock(try_kick_lock, &kick_lock);
-	price(c, (s64)page->submission_nanos);
+	price(c, (s64)clock_page->submission_nanos);
 	begin_own_work();
 	take(&old);
 	own_v();
@@ -557,9 +430,9 @@ void virtual_clock_before_kick(void)
 	freeze_others();
 	v = larger(own_v(), asked_until);
 	asked_until = v;
-	page->virtual_now = (u64)v;
-	page->issuer = c->work == CHRONODISK_WORK_OTHER ? CHRONODISK_ISSUER_UNKNOWN : CHRONODISK_ISSUER_PROGRAM;
-	count(&page->kicks, 1);
+	clock_page->virtual_now = (u64)v;
+	clock_page->issuer = c->work == CHRONODISK_WORK_OTHER ? CHRONODISK_ISSUER_UNKNOWN : CHRONODISK_ISSUER_PROGRAM;
+	count(&clock_page->kicks, 1);
 	release(&old);
 }
 
@@ -569,9 +442,9 @@ void virtual_clock_after_kick(int failed)
 		_exit(EXIT_BACKEND_LOST);
 	thaw_others();
 	__atomic_sub_fetch(&frozen, 1, __ATOMIC_ACQ_REL);
-	if (page->completion_bound != CHRONODISK_NEVER)
+	if (clock_page->completion_bound != CHRONODISK_NEVER)
 		arm(uml_curr_cpu());
-	end_own_work(own());
+	end_own_work(own_processor());
 	__atomic_store_n(&kick_lock, 0, __ATOMIC_RELEASE);
 }
 
@@ -588,7 +461,7 @@ int virtual_clock_alarm(void)
 		return 1;
 	begin_own_work();
 	now = virtual_clock_read();
-	count(&page->alarms, 1);
+	count(&clock_page->alarms, 1);
 	if (c->v - c->alarm_v >= ALARM_NANOS_MIN)
 		c->futile_alarms = 0;
 	else if (c->futile_alarms < FUTILE_ALARMS_MAX)
@@ -610,6 +483,21 @@ int virtual_clock_alarm(void)
 	arm(cpu);
 	end_own_work(c);
 	return 0;
+}
+
+/* A program is about to run: an alarm must stop it when a completion is due. */
+void look_for_completions(void)
+{
+	struct processor *c = own_processor();
+
+	if (clock_page->completion_bound == CHRONODISK_NEVER)
+		return;
+	begin_own_work();
+	own_v();
+	deliver_due(floor_with(c));
+	c->futile_alarms = 0;
+	arm(uml_curr_cpu());
+	end_own_work(c);
 }
 
 /* ---- Idling ---- */
@@ -649,13 +537,13 @@ static int is_unsettled(void)
 
 	if (!line_is_open)
 		return 0;
-	return (ioctl(line_fd, SIOCOUTQ, &unread) == 0 && unread > 0) || page->launcher_owes;
+	return (ioctl(line_fd, SIOCOUTQ, &unread) == 0 && unread > 0) || clock_page->launcher_owes;
 }
 
 /* Whether idle time passes with the host's: somebody is expected to type. */
 static int follows_host(void)
 {
-	return page->idling != CHRONODISK_IDLING_JUMP || page->input_awaited;
+	return clock_page->idling != CHRONODISK_IDLING_JUMP || clock_page->input_awaited;
 }
 
 static struct processor *first_timer(void)
@@ -676,10 +564,10 @@ static void jump(void)
 	struct processor *first = first_timer();
 	s64 from = shown, to;
 
-	if (page->outstanding) {
+	if (clock_page->outstanding) {
 		struct chronodisk_answer answer = ask(CHRONODISK_ASK_IDLE, shown, first ? first->deadline : 0);
 
-		count(&page->idle_exchanges, 1);
+		count(&clock_page->idle_exchanges, 1);
 		interrupt(&answer, 1);
 		to = (s64)answer.virtual_now;
 	} else if (first) {
@@ -687,9 +575,9 @@ static void jump(void)
 	} else {
 		return;		/* only the host can wake it now */
 	}
-	count(&page->jumps, 1);
+	count(&clock_page->jumps, 1);
 	if (to > from)
-		count(&page->jumped_nanos, (u64)(to - from));
+		count(&clock_page->jumped_nanos, (u64)(to - from));
 	if (first && first->state == IDLE && to >= first->deadline) {
 		wake_at(first, first->deadline);
 		ring(first);
@@ -707,8 +595,8 @@ static s64 idle_wait(struct processor *c, s64 *patience, s64 *last_floor)
 
 	if (!running && is_unsettled())
 		return SETTLE_NANOS;
-	if (page->completion_bound != CHRONODISK_NEVER && (!next || (s64)page->completion_bound < next))
-		next = (s64)page->completion_bound;
+	if (clock_page->completion_bound != CHRONODISK_NEVER && (!next || (s64)clock_page->completion_bound < next))
+		next = (s64)clock_page->completion_bound;
 	if (!next)
 		return 0;
 	if (!running)
@@ -817,14 +705,14 @@ int virtual_clock_send_ipi(int cpu, int (*send)(int, int), int vector)
 		wake_at(c, own_v());
 	err = send(cpu, vector);
 	release(&old);
-	end_own_work(own());
+	end_own_work(own_processor());
 	return err;
 }
 
 /* Lets slower processors catch up before a program runs. Returns whether it has waited. */
 int virtual_clock_throttle(void)
 {
-	struct processor *c = own();
+	struct processor *c = own_processor();
 	int has_waited = 0;
 
 	if (!virtual_clock_on || running < 2)
@@ -833,12 +721,12 @@ int virtual_clock_throttle(void)
 	while (__atomic_load_n(&running, __ATOMIC_RELAXED) > 1) {
 		s64 least = floor_of_others(c), v = own_v();
 
-		if (least >= 0 && v - least > (s64)page->lead_nanos_max)
-			page->lead_nanos_max = (u64)(v - least);
+		if (least >= 0 && v - least > (s64)clock_page->lead_nanos_max)
+			clock_page->lead_nanos_max = (u64)(v - least);
 		if (least < 0 || v <= least + (frozen ? 0 : quantum()))
 			break;
 		if (!has_waited)
-			count(&page->waits, 1);
+			count(&clock_page->waits, 1);
 		has_waited = 1;
 		nap(50000);
 		if (uml_need_resched())
@@ -855,144 +743,21 @@ int virtual_clock_throttle(void)
 void virtual_clock_wait_turn(void)
 {
 	begin_own_work();
+	own_processor()->blocked++;
 	nap(50000);
-	end_own_work(own());
+	own_processor()->blocked--;
+	end_own_work(own_processor());
 }
 
 /* Waits for a lock that another processor holds while it waits for the host. */
 void virtual_clock_wait_for_lock(int (*try)(void *), void *lock_to_take)
 {
 	begin_own_work();
+	own_processor()->blocked++;
 	while (!try(lock_to_take))
 		nap(20000);
-	end_own_work(own());
-}
-
-/* ---- Programs ---- */
-
-static int work_of_call(long number)
-{
-	switch (number) {
-	case __NR_read: case __NR_write: case __NR_pread64: case __NR_pwrite64:
-	case __NR_readv: case __NR_writev: case __NR_preadv: case __NR_pwritev:
-	case __NR_sendto: case __NR_recvfrom: case __NR_sendmsg: case __NR_recvmsg:
-	case __NR_sendfile: case __NR_copy_file_range:
-		return CHRONODISK_WORK_COPY;
-	case __NR_mmap: case __NR_munmap: case __NR_mprotect: case __NR_mremap: case __NR_brk: case __NR_madvise:
-		return CHRONODISK_WORK_MAP;
-	case __NR_clone: case __NR_clone3: case __NR_fork: case __NR_vfork: case __NR_execve: case __NR_execveat:
-	case __NR_exit: case __NR_exit_group: case __NR_wait4: case __NR_waitid:
-		return CHRONODISK_WORK_PROCESS;
-	case __NR_io_submit: case __NR_io_getevents: case __NR_io_pgetevents: case __NR_io_uring_enter:
-		return CHRONODISK_WORK_QUEUE;
-	case __NR_stat: case __NR_lstat: case __NR_statx: case __NR_access: case __NR_faccessat: case __NR_faccessat2:
-	case __NR_readlink: case __NR_readlinkat:
-		return CHRONODISK_WORK_LOOK_UP;
-	default:
-		return CHRONODISK_WORK_CALL;
-	}
-}
-
-/* Longest transfer of a call that is counted as copying: the largest of Linux. */
-#define TRANSFER_BYTES_MAX 0x7ffff000
-
-static s64 transfer_of(const unsigned long *regs)
-{
-	switch (regs[HOST_ORIG_AX]) {
-	case __NR_read: case __NR_write: case __NR_pread64: case __NR_pwrite64:
-	case __NR_sendto: case __NR_recvfrom:
-		return smaller((s64)(regs[HOST_DX] & 0x7fffffff), TRANSFER_BYTES_MAX);
-	default:
-		return 0;
-	}
-}
-
-void virtual_clock_enter_user(int pid)
-{
-	struct processor *c = own();
-
-	if (!virtual_clock_on)
-		return;
-	begin_change(c);
-	if (pid != c->last_stub && (c->work == CHRONODISK_WORK_CALL || c->work == CHRONODISK_WORK_COPY))
-		c->work = CHRONODISK_WORK_SWITCH;
-	end_piece(c);
-	c->stub_from = clock_of(CLOCK_OF_PROCESS(pid));
-	__atomic_store_n(&c->stub, pid, __ATOMIC_RELEASE);
-	end_change(c);
-	c->last_stub = pid;
-	if (page->completion_bound == CHRONODISK_NEVER)
-		return;
-	begin_own_work();
-	own_v();
-	deliver_due(floor_with(c));
-	c->futile_alarms = 0;
-	arm(uml_curr_cpu());
-	end_own_work(c);
-}
-
-/*
- * The guest's first process makes system calls without effect (src/trap_probe.rs), so that each run measures what a
- * stop takes. The longest met an interrupt of the host.
- */
-#define PROBES_INTERRUPTED 5
-
-static void note_probe(s64 ran)
-{
-	int at = probes;
-	s64 sum = 0;
-
-	if (probes == PROBES)
-		return;
-	for (probes++; at > 0 && probed[at - 1] > ran; at--)
-		probed[at] = probed[at - 1];
-	probed[at] = ran;
-	if (probes < PROBES)
-		return;
-	for (at = 0; at < PROBES - PROBES_INTERRUPTED; at++)
-		sum += probed[at];
-	trap_nanos = sum / (PROBES - PROBES_INTERRUPTED);
-}
-
-/* A program that waits for time to pass must see it pass: no stretch counts less. */
-#define STRETCH_NANOS_MIN 20
-/* Stops that may be owed. */
-#define STOPS_OWED_MAX 16
-
-/* A program has stopped, by this signal to its stub. */
-void virtual_clock_leave_user(int sig)
-{
-	struct processor *c = own();
-	s64 ran, part;
-
-	if (!virtual_clock_on)
-		return;
-	c->ran = ran = larger(clock_of(CLOCK_OF_PROCESS(c->stub)) - c->stub_from, 0);
-	begin_change(c);
-	c->owed += trap_nanos + (sig == SIGSEGV ? (s64)page->fault_extra_nanos : 0);
-	part = smaller(larger(ran - STRETCH_NANOS_MIN, 0), c->owed);
-	c->user += ran - part;
-	c->owed = smaller(c->owed - part, STOPS_OWED_MAX * trap_nanos);
-	__atomic_store_n(&c->stub, 0, __ATOMIC_RELEASE);
-	c->piece_from = kernel_cpu(c, 1);
-	c->work = sig == SIGSEGV ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER;
-	end_change(c);
-	count(&page->traps, 1);
-	count(&page->user_cpu_nanos, (u64)(ran - part));
-	count(&page->trap_overhead_nanos, (u64)part);
-}
-
-/* It has stopped for a system call. */
-void virtual_clock_note_call(const unsigned long *regs)
-{
-	struct processor *c = own();
-
-	if (!virtual_clock_on)
-		return;
-	c->work = work_of_call((long)regs[HOST_ORIG_AX]);
-	c->transferred = transfer_of(regs);
-	if (regs[HOST_DI] == PROBE_MARK)
-		note_probe(c->ran);
+	own_processor()->blocked--;
+	end_own_work(own_processor());
 }
 
 /* ---- Start ---- */
@@ -1016,10 +781,10 @@ void virtual_clock_init(void)
 		_exit(EXIT_BACKEND_LOST);
 	if (mapped->clock != CHRONODISK_CLOCK_SEVERAL)
 		return;
-	page = mapped;
+	clock_page = mapped;
 	exchange_fd = descriptor_in(EXCHANGE_VARIABLE);
 	line_fd = descriptor_in(SERIAL_OUT_VARIABLE);
-	trap_nanos = (s64)page->trap_nanos_unmeasured;
+	trap_nanos = (s64)clock_page->trap_nanos_unmeasured;
 	virtual_clock_on = 1;
 }
 

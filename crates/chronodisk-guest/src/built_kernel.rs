@@ -38,8 +38,10 @@ const ZONES_CONFIG: &str = include_str!("../kernel/config-zones");
 const PROCESSORS_CONFIG: &str = include_str!("../kernel/config-processors");
 const PROCESSORS_PATCH: &str = include_str!("../kernel/processors.patch");
 /// New files of the kernel for several processors: its clock.
-const PROCESSORS_FILES: [(&str, &str); 3] = [
+const PROCESSORS_FILES: [(&str, &str); 5] = [
     ("arch/um/os-Linux/processors.c", include_str!("../kernel/processors.c")),
+    ("arch/um/os-Linux/processors_work.c", include_str!("../kernel/processors_work.c")),
+    ("arch/um/os-Linux/processors_internal.h", include_str!("../kernel/processors_internal.h")),
     ("arch/um/include/shared/processors.h", include_str!("../kernel/processors.h")),
     ("arch/um/include/shared/chronodisk_page.h", include_str!("../shim/page.h")),
 ];
@@ -572,8 +574,10 @@ mod tests {
         };
         assert_eq!(newest(KernelVariant::Exact).unwrap(), "linux-source-6.1.tar.xz");
         assert_eq!(newest(KernelVariant::Zones).unwrap(), "linux-source-7.2.tar.xz");
+        assert_eq!(newest(KernelVariant::Processors).unwrap(), "linux-source-7.2.tar.xz");
         fs::remove_file(folder.path().join("linux-source-7.2.tar.xz")).unwrap();
         assert_eq!(newest(KernelVariant::Zones).unwrap(), "linux-source-6.12.tar.xz");
+        assert_eq!(newest(KernelVariant::Processors), None);
         fs::remove_file(folder.path().join("linux-source-6.12.tar.xz")).unwrap();
         assert_eq!(newest(KernelVariant::Zones), None);
     }
