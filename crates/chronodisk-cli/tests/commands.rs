@@ -3,10 +3,15 @@
 //! After a wanted change, `TRYCMD=overwrite cargo test -p chronodisk-cli --test commands` rewrites
 //! the expected output; read the difference before you commit it.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use command::copied_to;
 
 #[test]
 fn commands() {
@@ -135,7 +140,7 @@ fn a_changed_log_is_found() {
 fn without_a_guest_kernel_the_user_is_told_how_to_get_it() {
     // Nor is the kernel of the exact clock there, which stands in for it.
     let cache = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_chronodisk"))
+    let output = copied_to(cache.path())
         .args(["run", "--device", "null", "--", "true"])
         .env("PATH", "")
         .env("XDG_CACHE_HOME", cache.path())

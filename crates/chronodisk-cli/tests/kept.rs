@@ -1,11 +1,16 @@
 //! Operations on saved runs: list, show, compare, delete, complete. The results are handwritten: no guest is needed.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+
+use command::copied_to;
 
 /// A folder of runs of its own.
 struct State(tempfile::TempDir);
@@ -217,13 +222,19 @@ fn a_comparison_fails_where_a_condition_holds() {
 fn the_doctor_says_what_is_missing_and_what_to_type() {
     let state = State::new();
     // Without the kernels of Debian and of the exact clock.
-    let mut doctor = state.command(&["doctor"]);
-    let output = doctor.env("PATH", "").env("XDG_CACHE_HOME", state.0.path()).output().unwrap();
+    let mut doctor = copied_to(state.0.path());
+    let output = doctor
+        .arg("doctor")
+        .env("XDG_STATE_HOME", state.0.path())
+        .env("PATH", "")
+        .env("XDG_CACHE_HOME", state.0.path())
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("MISSING  guest kernel") && text.contains("apt-get install user-mode-linux"), "{text}");
     assert!(text.contains("does not work here yet"), "{text}");
-    for name in ["exact", "zones"] {
+    for name in ["exact", "zones", "processors"] {
         assert!(text.contains(&format!("{name} kernel")), "{text}");
         assert!(text.contains(&format!("chronodisk kernel build {name};")), "{text}");
     }

@@ -64,6 +64,7 @@
 #![deny(unsafe_code)]
 
 mod buffer_pool;
+mod errno;
 pub mod fuse;
 pub mod iscsi;
 mod late;
@@ -79,4 +80,5 @@ pub mod virtio_blk;
 #[cfg(feature = "test-utils")]
 pub mod mock;
 
+pub use errno::Errno;
 pub use virtio_blk::{BlkConfig, ConfigError, SEG_MAX_DEFAULT, SEG_MAX_LIMIT};

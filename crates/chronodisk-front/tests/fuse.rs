@@ -1,7 +1,8 @@
 //! FUSE messages and their effects, with a mock of the kernel's side.
 
+use chronodisk_front::Errno;
 use chronodisk_front::fuse::mock::{MockKernel, MockReply};
-use chronodisk_front::fuse::wire::{FuseError, fallocate_mode, init_flag, opcode, open_flag};
+use chronodisk_front::fuse::wire::{fallocate_mode, init_flag, opcode, open_flag};
 use chronodisk_front::fuse::{FuseCommand, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
 use chronodisk_sim::{Op, RequestId, Status};
 use chronodisk_store::{RamStore, Store};
@@ -28,7 +29,7 @@ fn kernel() -> MockKernel {
     MockKernel::initialised(file(), store())
 }
 
-fn error(error: FuseError) -> MockReply {
+fn error(error: Errno) -> MockReply {
     MockReply { error: -(error as i32), body: Vec::new() }
 }
 
@@ -58,7 +59,7 @@ fn the_first_message_agrees_on_depth_and_size() {
     let body = kernel.reply(unique).body;
     assert_eq!((u32_at(&body, 4), u32_at(&body, 12)), (31, init_flag::ASYNC_READ));
     let again = kernel.init(7, 31, 0);
-    assert_eq!(kernel.reply(again), error(FuseError::Protocol));
+    assert_eq!(kernel.reply(again), error(Errno::Protocol));
 }
 
 #[test]
@@ -66,13 +67,13 @@ fn versions_are_negotiated_or_refused() {
     for (major, minor) in [(6, 99), (7, 22), (0, 0)] {
         let mut kernel = MockKernel::new(file(), store());
         let unique = kernel.init(major, minor, 0);
-        assert_eq!(kernel.reply(unique), error(FuseError::Protocol), "{major}.{minor}");
+        assert_eq!(kernel.reply(unique), error(Errno::Protocol), "{major}.{minor}");
     }
     let mut kernel = MockKernel::new(file(), store());
     let unique = kernel.init(8, 0, 0);
     assert_eq!(u32_at(&kernel.reply(unique).body, 0), 7, "a later kernel begins again with this");
     let early = kernel.read(0, 512);
-    assert_eq!(kernel.reply(early), error(FuseError::Protocol));
+    assert_eq!(kernel.reply(early), error(Errno::Protocol));
     let unique = kernel.init(7, 40, 0);
     assert_eq!(kernel.reply(unique).error, 0);
 }
@@ -93,11 +94,11 @@ fn the_root_is_the_file() {
     assert_eq!(u64_at(&kernel.reply(unique).body, 0), CAPACITY_BYTES / 512);
     let mut without_discard = MockKernel::initialised(FuseFile { discard: false, ..file() }, store());
     let unique = without_discard.send(opcode::STATFS, ROOT, &[]);
-    assert_eq!(without_discard.reply(unique), error(FuseError::NotSupported), "it announces no writes of zeroes");
+    assert_eq!(without_discard.reply(unique), error(Errno::NotSupported), "it announces no writes of zeroes");
     let unique = kernel.send(opcode::LOOKUP, ROOT, b"name\0");
-    assert_eq!(kernel.reply(unique), error(FuseError::NotDirectory));
+    assert_eq!(kernel.reply(unique), error(Errno::NotDirectory));
     let unique = kernel.send(opcode::GETATTR, 2, &[0; 16]);
-    assert_eq!(kernel.reply(unique), error(FuseError::NoEntry));
+    assert_eq!(kernel.reply(unique), error(Errno::NoEntry));
     for operation in [opcode::FLUSH, opcode::RELEASE] {
         let unique = kernel.send(operation, ROOT, &[0; 24]);
         assert_eq!(kernel.reply(unique), MockReply { error: 0, body: Vec::new() });
@@ -111,7 +112,7 @@ fn what_a_disk_has_no_use_for_is_not_served() {
     let served = [1, 2, 3, 14, 15, 16, 17, 18, 20, 25, 26, 36, 38, 42, 43];
     for operation in (0..=64).chain([4096, u32::MAX]).filter(|operation| !served.contains(operation)) {
         let unique = kernel.send(operation, ROOT, &[0; 32]);
-        assert_eq!(kernel.reply(unique), error(FuseError::NotServed), "{operation}");
+        assert_eq!(kernel.reply(unique), error(Errno::NotServed), "{operation}");
     }
     for operation in [opcode::FORGET, opcode::BATCH_FORGET, opcode::INTERRUPT] {
         let unique = kernel.send(operation, ROOT, &[0; 16]);
@@ -159,23 +160,23 @@ fn a_device_without_discards_gets_zeros() {
 fn ranges_are_checked() {
     let mut kernel = MockKernel::initialised(FuseFile { block_bytes_min: 4096, ..file() }, store());
     let cases = [
-        (kernel.read(0, 512), FuseError::Invalid),
-        (kernel.read(512, 4096), FuseError::Invalid),
-        (kernel.read(0, REQUEST_BYTES_MAX + 4096), FuseError::TooBig),
-        (kernel.write(CAPACITY_BYTES - 4096, &[0; 8192]), FuseError::NoSpace),
-        (kernel.write(u64::MAX - 4095, &[0; 4096]), FuseError::NoSpace),
-        (kernel.write(0, &[]), FuseError::Invalid),
-        (kernel.write(0, &[0; 512]), FuseError::Invalid),
-        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 0, CAPACITY_BYTES + 4096), FuseError::NoSpace),
-        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 0, 1 << 42), FuseError::TooBig),
-        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 4096, u64::MAX), FuseError::TooBig),
-        (kernel.fallocate(fallocate_mode::PUNCH_HOLE, 0, 0), FuseError::Invalid),
-        (kernel.fallocate(0, 0, 4096), FuseError::NotSupported),
-        (kernel.fallocate(0x12, 0, 4096), FuseError::NotSupported),
-        (kernel.send(opcode::READ, ROOT, &[0; 19]), FuseError::Invalid),
-        (kernel.send(opcode::WRITE, ROOT, &[0; 39]), FuseError::Invalid),
-        (kernel.send(opcode::FALLOCATE, ROOT, &[0; 27]), FuseError::Invalid),
-        (kernel.send(opcode::OPEN, ROOT, &[0; 3]), FuseError::Invalid),
+        (kernel.read(0, 512), Errno::Invalid),
+        (kernel.read(512, 4096), Errno::Invalid),
+        (kernel.read(0, REQUEST_BYTES_MAX + 4096), Errno::TooBig),
+        (kernel.write(CAPACITY_BYTES - 4096, &[0; 8192]), Errno::NoSpace),
+        (kernel.write(u64::MAX - 4095, &[0; 4096]), Errno::NoSpace),
+        (kernel.write(0, &[]), Errno::Invalid),
+        (kernel.write(0, &[0; 512]), Errno::Invalid),
+        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 0, CAPACITY_BYTES + 4096), Errno::NoSpace),
+        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 0, 1 << 42), Errno::TooBig),
+        (kernel.fallocate(fallocate_mode::ZERO_RANGE, 4096, u64::MAX), Errno::TooBig),
+        (kernel.fallocate(fallocate_mode::PUNCH_HOLE, 0, 0), Errno::Invalid),
+        (kernel.fallocate(0, 0, 4096), Errno::NotSupported),
+        (kernel.fallocate(0x12, 0, 4096), Errno::NotSupported),
+        (kernel.send(opcode::READ, ROOT, &[0; 19]), Errno::Invalid),
+        (kernel.send(opcode::WRITE, ROOT, &[0; 39]), Errno::Invalid),
+        (kernel.send(opcode::FALLOCATE, ROOT, &[0; 27]), Errno::Invalid),
+        (kernel.send(opcode::OPEN, ROOT, &[0; 3]), Errno::Invalid),
     ];
     for (index, (unique, expected)) in cases.into_iter().enumerate() {
         assert_eq!(kernel.reply(unique), error(expected), "case {index}");
@@ -199,7 +200,7 @@ fn a_read_only_file_is_not_changed() {
         kernel.send(opcode::OPEN, ROOT, &[1, 0, 0, 0, 0, 0, 0, 0]),
     ];
     for unique in cases {
-        assert_eq!(kernel.reply(unique), error(FuseError::ReadOnly));
+        assert_eq!(kernel.reply(unique), error(Errno::ReadOnly));
     }
     let unique = kernel.send(opcode::OPEN, ROOT, &[0; 8]);
     assert_eq!(kernel.reply(unique).error, 0);
@@ -222,12 +223,12 @@ fn messages_that_are_none_are_not_answered() {
     anonymous[8] = 100;
     assert!(kernel.expect_any(100));
     assert!(kernel.send_bytes(&anonymous));
-    assert_eq!(kernel.reply(100), error(FuseError::Invalid));
+    assert_eq!(kernel.reply(100), error(Errno::Invalid));
     // The header claims another length of data than the message has.
     let mut body = vec![0; 40 + 512];
     body[16..20].copy_from_slice(&1024u32.to_ne_bytes());
     let unique = kernel.send(opcode::WRITE, ROOT, &body);
-    assert_eq!(kernel.reply(unique), error(FuseError::Invalid));
+    assert_eq!(kernel.reply(unique), error(Errno::Invalid));
     assert!(!kernel.send_bytes(&vec![0; 2 << 20]), "there is no room for it");
 }
 
@@ -239,11 +240,11 @@ fn what_fails_is_told() {
     assert!(kernel.session.complete(slot, Status::MediaError));
     assert!(!kernel.session.complete(slot, Status::Ok), "it is no longer outstanding");
     kernel.receive();
-    assert_eq!(kernel.reply(read), error(FuseError::Io));
+    assert_eq!(kernel.reply(read), error(Errno::Io));
     let mut full = MockKernel::initialised(file(), Box::new(RamStore::new(CAPACITY_BYTES, 0)));
     let write = full.write(0, &[1; 4096]);
     full.complete_all();
-    assert_eq!(full.reply(write), error(FuseError::NoSpace));
+    assert_eq!(full.reply(write), error(Errno::NoSpace));
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use chronodisk_engine::verify;
+use chronodisk_front::Errno;
 use chronodisk_front::fuse::mock::{message, range};
-use chronodisk_front::fuse::wire::{FuseError, OutHeader, opcode};
+use chronodisk_front::fuse::wire::{OutHeader, opcode};
 use chronodisk_front::fuse::{FuseFile, REQUEST_BYTES_MAX};
 use chronodisk_front::server::ServerOutcome;
 use chronodisk_sim::{Op, SECTOR_BYTES};
@@ -246,7 +247,7 @@ fn a_kernel_can_be_played() {
         tell(&vec![0xFF; len]);
     }
     tell(&message(opcode::READ, 2, 1, &range(0, 4096)));
-    assert_eq!(answer(), (2, -(FuseError::Protocol as i32), Vec::new()));
+    assert_eq!(answer(), (2, -(Errno::Protocol as i32), Vec::new()));
     tell(&message(opcode::INIT, 4, 1, &init));
     assert_eq!(answer().1, 0);
     let mut write = range(4096, 4096);
@@ -260,7 +261,7 @@ fn a_kernel_can_be_played() {
     assert!(answers.iter().map(|(unique, error, _)| (*unique, *error)).eq((0..9).map(|index| (6 + 2 * index, 0))));
     assert_eq!((&*answers[1].2, &*answers[2].2), (&[0; 4096][..], &[7; 4096][..]));
     tell(&message(0xFFFF, 100, 1, &[]));
-    assert_eq!(answer(), (100, -(FuseError::NotServed as i32), Vec::new()));
+    assert_eq!(answer(), (100, -(Errno::NotServed as i32), Vec::new()));
     // One request is outstanding when the kernel's side is closed.
     tell(&message(opcode::READ, 102, 1, &range(0, 4096)));
     drop(kernel);

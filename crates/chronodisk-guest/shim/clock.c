@@ -59,6 +59,7 @@ static uint64_t requests_before_kick;
 static uint64_t guest_interval;
 static int alarm_unanswered; /* the guest got its alarm and has not armed the timer since */
 static int has_idled;
+static volatile sig_atomic_t reads_from_backend;
 static int alarm_repeated;   /* the idle loop asks for the alarm once more */
 static void (*guest_alarm_handler)(int, siginfo_t *, void *);
 static void (*guest_io_handler)(int, siginfo_t *, void *);
@@ -213,6 +214,11 @@ static void look_for_idling(void)
 	static uint64_t looked_at_host, looked_at_cpu, waited;
 	if (has_idled || time_is_the_hosts())
 		return;
+	/* The backend may take long to begin, on a busy host. */
+	if (reads_from_backend) {
+		looked_at_host = 0;
+		return;
+	}
 	struct timespec cpu_time;
 	host_clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu_time);
 	uint64_t host = host_nanos(), cpu = nanos_of(&cpu_time);
@@ -673,7 +679,9 @@ ssize_t read(int fd, void *buffer, size_t len_bytes)
 {
 	if (calendar_owns(fd))
 		return calendar_read(buffer, len_bytes);
+	reads_from_backend = is_vhost(fd);
 	ssize_t got = real_read(fd, buffer, len_bytes);
+	reads_from_backend = 0;
 	if (acknowledgement_left == 0 || fd != kicked_fd)
 		return got;
 	if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))

@@ -470,7 +470,7 @@ mod tests {
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
         assert_eq!(theirs.clock().unwrap(), Clock::Real);
-        ours.words().clock.set(&Launcher, 3);
+        ours.words().clock.set(&Launcher, 4);
         assert_eq!(theirs.clock().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "no binary of tests uses all of it")]
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// `chronodisk ARGUMENTS`, without standard input. Prints the call.
@@ -11,6 +12,14 @@ pub fn chronodisk(arguments: &[&str]) -> Command {
     let quoted = shlex::try_join(arguments.iter().copied());
     println!("$ chronodisk {}", quoted.unwrap_or_else(|_| format!("{arguments:?}")));
     command
+}
+
+/// Copies the command into a folder, where it finds no kernels: those of `make test` are beside the built one.
+pub fn copied_to(folder: &Path) -> Command {
+    let copy = folder.join("bin/chronodisk");
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &copy).unwrap();
+    Command::new(copy)
 }
 
 /// Text that a command printed.

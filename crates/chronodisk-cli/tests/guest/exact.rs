@@ -11,13 +11,7 @@ use serde_json::Value;
 use super::support::{Chronodisk, counter_reader, example, long, text};
 
 pub fn exact() -> Option<Chronodisk> {
-    let chronodisk = Chronodisk::new()?;
-    let answer = chronodisk.command(&["kernel", "path"]).output().unwrap();
-    if !answer.status.success() {
-        println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
-        return None;
-    }
-    Some(chronodisk)
+    Chronodisk::with_kernel("exact")
 }
 
 pub fn run_time_ns(result: &Value) -> u64 {

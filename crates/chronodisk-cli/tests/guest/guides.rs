@@ -18,6 +18,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kernel install", "needs an archive; tests/kernel.rs makes and installs one"),
     ("calibrate", "minutes; tests/guest/calibration.rs runs it with few repetitions"),
     ("--clock exact", "needs the exact kernel; tests/guest/exact.rs"),
+    ("--cpus", "needs the processors kernel; tests/guest/processors.rs"),
     ("chronodisk mount", "needs root; tests/native.rs"),
     ("chronodisk whatif", "needs root; tests/whatif.rs"),
     ("--attach", "needs root; tests/native.rs"),

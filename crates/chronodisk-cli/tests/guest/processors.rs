@@ -11,13 +11,7 @@ use super::support::{Chronodisk, text};
 
 /// The command, where the kernel is there.
 pub fn several() -> Option<Chronodisk> {
-    let chronodisk = Chronodisk::new()?;
-    let answer = chronodisk.command(&["kernel", "path", "processors"]).output().unwrap();
-    if !answer.status.success() {
-        println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
-        return None;
-    }
-    Some(chronodisk)
+    Chronodisk::with_kernel("processors")
 }
 
 /// Runs a script on so many processors, and returns the run's time in the guest, in seconds.

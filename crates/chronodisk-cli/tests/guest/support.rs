@@ -21,6 +21,17 @@ impl Chronodisk {
         has_guest().then(|| Chronodisk { results: tempfile::tempdir().unwrap() })
     }
 
+    /// The same with the kernel of `kernel build NAME`. Where it is not there, prints that and returns `None`.
+    pub fn with_kernel(name: &str) -> Option<Self> {
+        let chronodisk = Chronodisk::new()?;
+        let answer = chronodisk.command(&["kernel", "path", name]).output().unwrap();
+        if !answer.status.success() {
+            println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
+            return None;
+        }
+        Some(chronodisk)
+    }
+
     /// `chronodisk ARGUMENTS`, without standard input.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = chronodisk(arguments);

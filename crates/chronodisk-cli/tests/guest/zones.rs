@@ -49,13 +49,7 @@ fn small_null(chronodisk: &Chronodisk) -> String {
 const RESETS: usize = 64 + 10;
 
 fn zoned() -> Option<Chronodisk> {
-    let chronodisk = Chronodisk::new()?;
-    let answer = chronodisk.command(&["kernel", "path", "zones"]).output().unwrap();
-    if !answer.status.success() {
-        println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
-        return None;
-    }
-    Some(chronodisk)
+    Chronodisk::with_kernel("zones")
 }
 
 /// Fills a file system with more than the drive holds, deletes, and mounts it again.

@@ -61,7 +61,6 @@ pub mod wire;
 pub use file::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
 pub(crate) use session::Payload;
 pub use session::{FuseCommand, FuseEvent, FuseRequest, FuseSession};
-pub use wire::FuseError;
 
 /// Asynchronous requests that the kernel may have outstanding (`max_background`). A loop device has 128 at a time.
 pub const BACKGROUND_MAX: u16 = 256;

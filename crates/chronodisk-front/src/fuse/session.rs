@@ -1,18 +1,19 @@
 //! The kernel's connection.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_store::{Store, StoreError};
 
 use super::wire::{
-    self, AttrOut, Body, FallocateIn, FuseError, IN_HEADER_BYTES, InHeader, InitIn, InitOut, MESSAGE_BYTES_MAX,
-    OUT_HEADER_BYTES, OutHeader, ROOT_ID, RangeIn, WRITE_IN_BYTES, fallocate_mode, init_flag, opcode, open_flag,
+    self, AttrOut, Body, FallocateIn, IN_HEADER_BYTES, InHeader, InitIn, InitOut, MESSAGE_BYTES_MAX, OUT_HEADER_BYTES,
+    OutHeader, ROOT_ID, RangeIn, WRITE_IN_BYTES, fallocate_mode, init_flag, opcode, open_flag,
 };
 use super::{BACKGROUND_MAX, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
 use crate::buffer_pool::BufferPool;
+use crate::errno::Errno;
 
 /// The kernel's connection without its descriptor.
 ///
@@ -127,7 +128,7 @@ struct Slot {
     buffer: Box<[u8]>,
     /// The data of a read are there.
     has_data: bool,
-    failure: Option<FuseError>,
+    failure: Option<Errno>,
 }
 
 /// A reply that was not sent.
@@ -227,7 +228,7 @@ impl FuseSession {
         let header = InHeader::decode(&self.message[..len]).filter(|header| header.unique != 0)?;
         let answer = match header.len as usize == len {
             true => self.answer(&header, len),
-            false => Err(FuseError::Invalid),
+            false => Err(Errno::Invalid),
         };
         match answer {
             Ok(Answer::Silence) => None,
@@ -251,30 +252,30 @@ impl FuseSession {
         }
     }
 
-    fn answer(&mut self, header: &InHeader, len: usize) -> Result<Answer, FuseError> {
+    fn answer(&mut self, header: &InHeader, len: usize) -> Result<Answer, Errno> {
         match header.opcode {
             opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => return Ok(Answer::Silence),
             opcode::INIT => return self.initialise(len).map(Answer::Body),
-            _ if self.phase != Phase::Serving => return Err(FuseError::Protocol),
+            _ if self.phase != Phase::Serving => return Err(Errno::Protocol),
             opcode::DESTROY => return Ok(Answer::Destroyed),
             // Without an answer to this request, a loop device announces neither discards nor writes of zeroes, which
             // its driver offers together (`loop_get_discard_config` of Linux). With an answer it announces both. If
             // discards are switched off later, it then refuses both, with a line in the kernel's log for each.
-            opcode::STATFS if !self.file.discard => return Err(FuseError::NotSupported),
+            opcode::STATFS if !self.file.discard => return Err(Errno::NotSupported),
             opcode::STATFS => {
                 return Ok(Answer::Body(wire::statfs_out(self.file.size_bytes, self.file.block_bytes_min)));
             }
-            _ if header.nodeid != ROOT_ID => return Err(FuseError::NoEntry),
+            _ if header.nodeid != ROOT_ID => return Err(Errno::NoEntry),
             _ => {}
         }
         let body = &self.message[IN_HEADER_BYTES..len];
         Ok(match header.opcode {
-            opcode::LOOKUP => return Err(FuseError::NotDirectory),
+            opcode::LOOKUP => return Err(Errno::NotDirectory),
             opcode::GETATTR => Answer::Body(self.attributes()),
             opcode::OPEN => {
-                let flags = wire::open_in(body).ok_or(FuseError::Invalid)?;
+                let flags = wire::open_in(body).ok_or(Errno::Invalid)?;
                 if self.file.read_only && flags & ACCESS_MODE != READ_ONLY {
-                    return Err(FuseError::ReadOnly);
+                    return Err(Errno::ReadOnly);
                 }
                 let flags = open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES;
                 Answer::Body(wire::open_out(flags))
@@ -282,14 +283,14 @@ impl FuseSession {
             // A close makes nothing durable: `FLUSH` is not a flush of the device.
             opcode::RELEASE | opcode::FLUSH => Answer::Body(Body::EMPTY),
             opcode::READ => {
-                let range = RangeIn::decode(body).ok_or(FuseError::Invalid)?;
+                let range = RangeIn::decode(body).ok_or(Errno::Invalid)?;
                 return self.begin_read(header.unique, range);
             }
             opcode::WRITE => {
-                let range = RangeIn::decode(body).ok_or(FuseError::Invalid)?;
-                let data_bytes = body.len().checked_sub(WRITE_IN_BYTES).ok_or(FuseError::Invalid)?;
+                let range = RangeIn::decode(body).ok_or(Errno::Invalid)?;
+                let data_bytes = body.len().checked_sub(WRITE_IN_BYTES).ok_or(Errno::Invalid)?;
                 if range.len_bytes != data_bytes as u64 {
-                    return Err(FuseError::Invalid);
+                    return Err(Errno::Invalid);
                 }
                 let request = self.begin_change(header.unique, FuseCommand::Write, range)?;
                 self.payload = Some(request.slot);
@@ -300,23 +301,23 @@ impl FuseSession {
                 Answer::Request(self.begin(header.unique, FuseCommand::Flush, nothing))
             }
             opcode::FALLOCATE => {
-                let FallocateIn { range, mode } = FallocateIn::decode(body).ok_or(FuseError::Invalid)?;
+                let FallocateIn { range, mode } = FallocateIn::decode(body).ok_or(Errno::Invalid)?;
                 let command = match mode & !fallocate_mode::KEEP_SIZE {
                     fallocate_mode::PUNCH_HOLE if self.file.discard => FuseCommand::Discard,
                     fallocate_mode::PUNCH_HOLE | fallocate_mode::ZERO_RANGE => FuseCommand::WriteZeroes,
-                    _ => return Err(FuseError::NotSupported),
+                    _ => return Err(Errno::NotSupported),
                 };
                 Answer::Request(self.begin_change(header.unique, command, range)?)
             }
-            _ => return Err(FuseError::NotServed),
+            _ => return Err(Errno::NotServed),
         })
     }
 
-    fn initialise(&mut self, len: usize) -> Result<Body, FuseError> {
-        let init = InitIn::decode(&self.message[IN_HEADER_BYTES..len]).ok_or(FuseError::Invalid)?;
+    fn initialise(&mut self, len: usize) -> Result<Body, Errno> {
+        let init = InitIn::decode(&self.message[IN_HEADER_BYTES..len]).ok_or(Errno::Invalid)?;
         let is_old = init.major < wire::MAJOR || (init.major == wire::MAJOR && init.minor < wire::MINOR_MIN);
         if self.phase != Phase::Start || is_old {
-            return Err(FuseError::Protocol);
+            return Err(Errno::Protocol);
         }
         if init.major == wire::MAJOR {
             self.phase = Phase::Serving;
@@ -349,9 +350,9 @@ impl FuseSession {
     }
 
     /// A read that ends behind the end of the file is shortened, as by read(2).
-    fn begin_read(&mut self, unique: u64, range: RangeIn) -> Result<Answer, FuseError> {
+    fn begin_read(&mut self, unique: u64, range: RangeIn) -> Result<Answer, Errno> {
         if range.len_bytes > REQUEST_BYTES_MAX.into() {
-            return Err(FuseError::TooBig);
+            return Err(Errno::TooBig);
         }
         let left_bytes = self.file.size_bytes.saturating_sub(range.offset_bytes);
         let range = RangeIn { len_bytes: range.len_bytes.min(left_bytes), ..range };
@@ -362,28 +363,28 @@ impl FuseSession {
         Ok(Answer::Request(self.begin(unique, FuseCommand::Read, range)))
     }
 
-    fn begin_change(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> Result<FuseRequest, FuseError> {
+    fn begin_change(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> Result<FuseRequest, Errno> {
         if self.file.read_only {
-            return Err(FuseError::ReadOnly);
+            return Err(Errno::ReadOnly);
         }
         if range.len_bytes == 0 {
-            return Err(FuseError::Invalid);
+            return Err(Errno::Invalid);
         }
         if range.len_bytes > RANGE_BYTES_MAX {
-            return Err(FuseError::TooBig);
+            return Err(Errno::TooBig);
         }
         let end = range.offset_bytes.checked_add(range.len_bytes);
         if end.is_none_or(|end| end > self.file.size_bytes) {
-            return Err(FuseError::NoSpace);
+            return Err(Errno::NoSpace);
         }
         self.expect_blocks(range)?;
         Ok(self.begin(unique, command, range))
     }
 
-    fn expect_blocks(&self, range: RangeIn) -> Result<(), FuseError> {
+    fn expect_blocks(&self, range: RangeIn) -> Result<(), Errno> {
         let block_bytes = u64::from(self.file.block_bytes_min);
         let whole = range.offset_bytes.is_multiple_of(block_bytes) && range.len_bytes.is_multiple_of(block_bytes);
-        if whole { Ok(()) } else { Err(FuseError::Invalid) }
+        if whole { Ok(()) } else { Err(Errno::Invalid) }
     }
 
     fn begin(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> FuseRequest {
@@ -418,7 +419,6 @@ impl FuseSession {
     /// After a failure [`complete`](Self::complete) reports it to the kernel.
     ///
     /// # Errors
-    /// Those of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
     /// Errors of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
     /// again.
     pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
@@ -441,7 +441,7 @@ impl FuseSession {
         match &executed {
             Ok(()) => self.slots[slot as usize].has_data = command == FuseCommand::Read,
             Err(StoreError::WouldWait) => {}
-            Err(error) => self.slots[slot as usize].failure = Some(store_failure(error)),
+            Err(error) => self.slots[slot as usize].failure = Some(Errno::of_store(error)),
         }
         executed
     }
@@ -480,7 +480,7 @@ impl FuseSession {
     /// Records the failure of a store at an outstanding request; [`complete`](Self::complete) reports it to the kernel.
     pub fn failed(&mut self, slot: u32, error: &StoreError) {
         if self.request(slot).is_some() {
-            self.slots[slot as usize].failure = Some(store_failure(error));
+            self.slots[slot as usize].failure = Some(Errno::of_store(error));
         }
     }
 
@@ -492,7 +492,7 @@ impl FuseSession {
         self.outstanding -= 1;
         let (unique, has_data) = (known.unique, known.has_data);
         let lacks_data = request.command == FuseCommand::Read && !has_data;
-        let failure = known.failure.or(device_failure(status)).or(lacks_data.then_some(FuseError::Io));
+        let failure = known.failure.or(Errno::of_status(status)).or(lacks_data.then_some(Errno::Io));
         match (failure, request.command) {
             (Some(error), _) => self.reply_error(unique, error),
             (None, FuseCommand::Read) => {
@@ -566,7 +566,7 @@ impl FuseSession {
         self.replies.push_back(Reply { header, body, data: None });
     }
 
-    fn reply_error(&mut self, unique: u64, error: FuseError) {
+    fn reply_error(&mut self, unique: u64, error: Errno) {
         let header = header(unique, -(error as i32), 0);
         self.replies.push_back(Reply { header, body: Body::EMPTY, data: None });
     }
@@ -578,25 +578,4 @@ const PAGE_BYTES: u32 = 4096;
 
 fn header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     OutHeader { len: (OUT_HEADER_BYTES + body_bytes) as u32, error, unique }.encode()
-}
-
-fn device_failure(status: Status) -> Option<FuseError> {
-    match status {
-        Status::Ok => None,
-        Status::MediaError | Status::Aborted => Some(FuseError::Io),
-        Status::Unsupported => Some(FuseError::NotSupported),
-        // A zone does not accept this write.
-        _ => Some(FuseError::Invalid),
-    }
-}
-
-fn store_failure(error: &StoreError) -> FuseError {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    match error {
-        StoreError::BudgetExceeded { .. } => FuseError::NoSpace,
-        StoreError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
-            FuseError::NoSpace
-        }
-        _ => FuseError::Io,
-    }
 }

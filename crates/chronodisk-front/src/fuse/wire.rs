@@ -80,32 +80,6 @@ pub mod fallocate_mode {
     pub const ZERO_RANGE: u32 = 0x10;
 }
 
-/// Errors (`asm-generic/errno.h`), sent as negative numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum FuseError {
-    /// `ENOENT`: no such node.
-    NoEntry = 2,
-    /// `EIO`: the device or the store failed.
-    Io = 5,
-    /// `ENOTDIR`: the root is no folder.
-    NotDirectory = 20,
-    /// `EINVAL`: a range that is not a whole number of blocks, or a message that is too short.
-    Invalid = 22,
-    /// `EFBIG`: longer than one request can be.
-    TooBig = 27,
-    /// `ENOSPC`: beyond the end, or the store is full.
-    NoSpace = 28,
-    /// `EROFS`: the file is read-only.
-    ReadOnly = 30,
-    /// `ENOSYS`: not supported; the kernel does not send the operation again.
-    NotServed = 38,
-    /// `EPROTO`: a version that is not served, or a message before the first.
-    Protocol = 71,
-    /// `EOPNOTSUPP`: a mode that is not served.
-    NotSupported = 95,
-}
-
 /// Size of [`InHeader`] in bytes.
 pub const IN_HEADER_BYTES: usize = 40;
 /// Size of [`OutHeader`] in bytes.

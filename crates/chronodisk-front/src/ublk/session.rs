@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
@@ -11,6 +10,7 @@ use chronodisk_store::{Store, StoreError};
 use super::wire::{Descriptor, FLAG_FUA, RESULT_ABORT, op};
 use super::{QUEUE_DEPTH, REQUEST_BYTES_MAX, UblkDisk};
 use crate::buffer_pool::BufferPool;
+use crate::errno::Errno;
 
 /// The queue without its descriptor and rings.
 ///
@@ -166,23 +166,6 @@ struct Slot {
     result: i32,
 }
 
-/// Error numbers of Linux (`asm-generic/errno-base.h`, `asm-generic/errno.h`). The driver translates them with
-/// `errno_to_blk_status`, and the block layer back for the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-enum Errno {
-    /// `EIO`.
-    Io = 5,
-    /// `EINVAL`, which a program sees as `EIO`.
-    Invalid = 22,
-    /// `ENOSPC`.
-    NoSpace = 28,
-    /// `EROFS`, which a program sees as `EIO`. The kernel does not write to a disk that is read-only.
-    ReadOnly = 30,
-    /// `EOPNOTSUPP`.
-    NotSupported = 95,
-}
-
 /// Result of a read whose data could not be copied to the kernel: `-EIO`.
 pub(crate) const RESULT_DATA_LOST: i32 = -(Errno::Io as i32);
 
@@ -330,7 +313,7 @@ impl UblkSession {
         match &executed {
             Ok(()) => slot.has_data = command == UblkCommand::Read,
             Err(StoreError::WouldWait) => {}
-            Err(error) => slot.failure = Some(store_failure(error)),
+            Err(error) => slot.failure = Some(Errno::of_store(error)),
         }
         executed
     }
@@ -369,7 +352,7 @@ impl UblkSession {
     /// Records the failure of a store at an outstanding request; [`complete`](Self::complete) reports it to the kernel.
     pub fn failed(&mut self, tag: u16, error: &StoreError) {
         if self.request(tag).is_some() {
-            self.slots[usize::from(tag)].failure = Some(store_failure(error));
+            self.slots[usize::from(tag)].failure = Some(Errno::of_store(error));
         }
     }
 
@@ -386,7 +369,7 @@ impl UblkSession {
         let Some(request) = self.request(tag) else { return false };
         let slot = &self.slots[usize::from(tag)];
         let lacks_data = request.command == UblkCommand::Read && !slot.has_data;
-        let failure = slot.failure.or(device_failure(status)).or(lacks_data.then_some(Errno::Io));
+        let failure = slot.failure.or(Errno::of_status(status)).or(lacks_data.then_some(Errno::Io));
         let result = match failure {
             Some(errno) => -(errno as i32),
             // The length is at most REQUEST_BYTES_MAX.
@@ -455,26 +438,5 @@ impl UblkSession {
     fn request(&self, tag: u16) -> Option<UblkRequest> {
         let slot = self.slots.get(usize::from(tag)).filter(|slot| slot.owner == Owner::Device)?;
         slot.request
-    }
-}
-
-fn device_failure(status: Status) -> Option<Errno> {
-    match status {
-        Status::Ok => None,
-        Status::MediaError | Status::Aborted => Some(Errno::Io),
-        Status::Unsupported => Some(Errno::NotSupported),
-        // A zone does not accept this write.
-        _ => Some(Errno::Invalid),
-    }
-}
-
-fn store_failure(error: &StoreError) -> Errno {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    match error {
-        StoreError::BudgetExceeded { .. } => Errno::NoSpace,
-        StoreError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
-            Errno::NoSpace
-        }
-        _ => Errno::Io,
     }
 }
