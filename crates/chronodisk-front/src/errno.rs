@@ -5,8 +5,8 @@ use std::io;
 use chronodisk_sim::Status;
 use chronodisk_store::StoreError;
 
-/// Error numbers of Linux (`asm-generic/errno-base.h`, `asm-generic/errno.h`), sent as negative numbers. The block layer
-/// shows a program `EIO` for several of them.
+/// Error numbers of Linux (`asm-generic/errno-base.h`, `asm-generic/errno.h`), sent as negative numbers. A program sees
+/// `EIO` for several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Errno {
