@@ -27,7 +27,8 @@ export XDG_STATE_HOME=/tmp HOME=/tmp; ip link set lo up; cd /tmp
 emulate='chronodisk serve --capacity 64MiB -q'
 mount_on='chronodisk mount --device constant-100us --capacity 64MiB'
 appears() { i=0; while [ ! -b $1 ]; do i=$((i+1)); [ $i -lt 300 ]; usleep 100000; done; }
-nodes() { ls /dev | grep '^ublk[bc]' || true; }
+nodes() { ls /dev | sed -n '/^ublk[bc]/p'; }
+ended() { status=0; wait $1 || status=$?; echo $1 ended with $status; [ $status = $2 ]; }
 # Nothing is left: no node, and no process of Chronodisk.
 expect_nothing() {
     i=0
@@ -167,7 +168,7 @@ dd if=/dev/urandom of=/tmp/data bs=1M count=8 2>/dev/null
 dd if=/tmp/data of=/dev/ublkb0 bs=64k oflag=direct 2>/dev/null
 dd if=/dev/ublkb0 of=/dev/null bs=4k iflag=direct 2>/tmp/said & reader=$!
 usleep 300000
-kill -9 $server; wait $server || true
+kill -9 $server; ended $server 137
 wait $reader && exit 9
 grep 'Input/output error' /tmp/said
 expect_nothing
@@ -184,7 +185,7 @@ expect_nothing
 # After a kill of both, the kernel keeps the server's node. The next start removes that.
 $emulate --device constant-100us --attach ublk & server=$!
 appears /dev/ublkb0; usleep 1500000
-kill -9 $(attacher) $server; wait $server || true
+kill -9 $(attacher) $server; ended $server 137
 $emulate --device constant-100us --attach ublk --run '[ $device = /dev/ublkb0 ]'
 expect_nothing
 
@@ -194,16 +195,17 @@ appears /dev/ublkb0; usleep 1000000; mkfs.ext4 -q -F /dev/ublkb0; mount -t ext4 
 dd if=/dev/zero of=/mnt/file bs=64k count=400 2>/dev/null & writer=$!
 usleep 300000
 kill $server; wait $server
-wait $writer || true
+# Its writes went to the cache.
+ended $writer 0
 expect_nothing
-umount /mnt || true
+umount /mnt
 
 # A device that hangs for an hour ends with its server.
 $emulate --device constant-100us --attach ublk --fault kind=hang,at=5s,for=3600s & server=$!
 usleep 7000000
 dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null & reader=$!
 usleep 500000
-kill $server; wait $server || true
+kill $server; ended $server 0
 wait $reader && exit 9
 expect_nothing
 
@@ -217,7 +219,7 @@ grep '\"attached_by\": \"fuse\"' /tmp/result.json
 $mount_on --fs none --attach ublk -- sh -c 'dd if=/dev/zero of=$CHRONODISK_DEVICE bs=64k count=10'
 expect_nothing
 $mount_on -- sleep 100 & program=$!
-appears /dev/ublkb0; usleep 3000000; kill -9 $program; wait $program || true
+appears /dev/ublkb0; usleep 3000000; kill -9 $program; ended $program 137
 expect_nothing
 $mount_on -- sleep 100 & program=$!
 appears /dev/ublkb0; usleep 3000000; kill $program; wait $program && exit 9
