@@ -81,8 +81,8 @@ struct processor *own_processor(void)
 }
 
 /*
- * v of a processor now; of another one at least what it is known to have reached. A piece of work that has not ended
- * counts by the scale of work without a kind.
+ * v of a processor now; for another processor, at least its last known v. Unfinished work counts by the scale of work
+ * without a kind.
  */
 static s64 look_at(struct processor *c, int is_own)
 {
@@ -194,7 +194,7 @@ unsigned long long virtual_clock_realtime(void)
 	return clock_page->realtime_start_nanos + virtual_clock_read();
 }
 
-/* The time-stamp counter, of which reads trap (kernel/trap.c). Only the read itself takes time. */
+/* The time-stamp counter. Its reads trap (kernel/trap.c), and only the read itself takes time. */
 unsigned long long virtual_clock_counter(void)
 {
 	struct processor *c = own_processor();
@@ -393,7 +393,7 @@ static int try_kick_lock(void *word)
 
 /*
  * Requests arrive in the order of virtual time: a processor that is ahead lets the others catch up before its kick,
- * and before it holds a lock. One that waits for another processor can't, and is left out.
+ * and before it holds a lock. A blocked processor can't catch up, and is left out.
  */
 void virtual_clock_wait_for_order(void)
 {
@@ -659,7 +659,7 @@ void virtual_clock_idle(int wake_fd)
 	begin_own_work();
 	take(&old);
 	own_v();
-	/* Who sends an interprocessor interrupt holds the lock. */
+	/* The sender of an interprocessor interrupt holds the lock. */
 	if (os_interrupts_pending() || poll(&wake, 1, 0) > 0) {
 		release(&old);
 		end_own_work(c);
