@@ -353,6 +353,22 @@ def kernel_work(result: Result) -> Iterator[Figure]:
                 yield Figure(what, shown, "0.8 to 1.25", 0.8 <= ratio <= 1.25)
 
 
+def guest_programs(result: Result) -> Iterator[Figure]:
+    """Run times of programs in a guest against the host."""
+    for costs, key in (("calibrated", "check"), ("built-in costs", "built_in")):
+        table = result.get(key, {"programs": []})
+        for row in table["programs"]:
+            several = table["processors"] > 1
+            native = f"run time on {table['processors']} processors" if several else "CPU time"
+            low, high = row["error_interval_percent"]
+            shown = f"{row['error_percent']:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+            if repeated := row["pairs_repeated"]:
+                shown += f"; {repeated} pairs repeated"
+            most = table["error_max_percent"]
+            what = f"{row['program']}: run time in a guest against the native {native}, {costs}"
+            yield Figure(what, shown, f"within {most:.0f} %", abs(row["error_percent"]) <= most)
+
+
 def start_up(result: Result) -> Iterator[Figure]:
     """A command that does nothing."""
     clocks = {
@@ -762,6 +778,8 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-rate", "A native device beside nbdfuse", rate),
     ("kernel-work", "Work of the guest's kernel", kernel_work),
     ("kernel-work-generic", "Work of which the guest's kernel has generic code only", kernel_work),
+    ("guest-programs", "Programs in a guest", guest_programs),
+    ("guest-programs-2", "Programs in a guest with two processors", guest_programs),
     ("start-up", "Start and end of a guest", start_up),
     ("integrity-cost-cached", "Cost of checksums", integrity),
     ("integrity-cost-null", "Cost of checksums, without a volatile cache", integrity),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chronodisk_device::{Speed, parse_capacity, parse_duration};
+use chronodisk_guest::PROCESSORS_MAX;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 /// A size in bytes above zero.
@@ -29,6 +30,12 @@ pub fn svg_file(text: &str) -> Result<PathBuf, String> {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
         _ => Err("expected a name that ends in .svg, the only format of plots".into()),
     }
+}
+
+/// A guest's number of processors.
+pub fn processors(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=PROCESSORS_MAX).contains(number));
+    number.ok_or_else(|| format!("expected 1 to {PROCESSORS_MAX} processors"))
 }
 
 /// Reads a duration; zero is one.

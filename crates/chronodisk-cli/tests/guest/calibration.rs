@@ -155,6 +155,35 @@ fn calibrating_finds_costs_and_keeps_them() {
 }
 
 #[test]
+fn every_installed_program_is_compared_with_its_native_run() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let programs = "tar make postmark postmark-8 sqlite ffmpeg rocksdb pgbench git-clone rsync zstd redis python";
+    let programs: Vec<&str> = programs.split(' ').collect();
+    let named = programs.iter().flat_map(|name| ["--program", name]);
+    let arguments: Vec<&str> = ["calibrate", "--check", "--json", "--reps", "1"].into_iter().chain(named).collect();
+    let output = chronodisk.command(&arguments).output().unwrap();
+    // Errors beyond the bound end with status 1; this host may be busy.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (rows, skipped) = (report["programs"].as_array().unwrap(), report["skipped"].as_array().unwrap());
+    assert_eq!(rows.len() + skipped.len(), programs.len(), "{report}");
+    for row in rows {
+        let [native, guest] = ["native_cpu_s", "guest_run_s"].map(|key| row[key][0].as_f64().unwrap());
+        let error = row["error_percent"].as_f64().unwrap();
+        assert!((100.0 * (guest / native - 1.0) - error).abs() < 1e-6, "a single pair is its own median: {row}");
+        assert!((0.1..10.0).contains(&(guest / native)), "{row}");
+        assert_eq!(
+            (&row["error_interval_percent"], &row["interval_confidence"]),
+            (&json!([error, error]), &json!(0.0))
+        );
+        // Natively a program has no idle time, so its script may not have any in a guest.
+        assert!(row["guest"]["idle_s"].as_f64().unwrap() < 0.5 * guest, "{row}");
+    }
+    let beyond = rows.iter().any(|row| row["error_percent"].as_f64().unwrap().abs() > 10.0);
+    assert_eq!(output.status.code(), Some(i32::from(beyond)));
+}
+
+#[test]
 fn a_signal_ends_calibrating_and_checking_and_nothing_is_left() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let mark = chronodisk.results.path().to_str().unwrap();

@@ -171,7 +171,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         for _ in 0..reps.max(1) {
             let mut command = Command::new(executable);
             command.args(probes::words(probe));
-            let native = native_run(&mut command, Processors::One)?.cpu();
+            let native = native_run(&mut command, Processors::Only(1))?.cpu();
             // Only the cost of stops is subtracted, so that all other work is measured.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use rustix::thread::{CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, unshare_unsafe};
+use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, sched_getcpu, sched_setaffinity, unshare_unsafe};
 
 use crate::filesystem::FileSystem;
 use crate::outcome::{Doing, RunError};
@@ -198,8 +198,8 @@ impl NativeRun {
 /// Processors of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processors {
-    /// One, as in a guest: waking a program on another processor costs both of them CPU time.
-    One,
+    /// As many as a guest has; with one, none of the program's processes wakes another processor, which costs CPU time.
+    Only(usize),
     /// All processors that this process may use.
     All,
 }
@@ -210,8 +210,10 @@ pub enum Processors {
 /// If it can't be started, ends with another status than 0, or is interrupted.
 pub fn native_run(command: &mut Command, processors: Processors) -> Result<NativeRun, RunError> {
     let signals = Signals::catch().doing("catching signals")?;
-    let mut only = CpuSet::new();
-    only.set(sched_getcpu());
+    let only = match processors {
+        Processors::Only(count) => Some(first_processors(count).doing("choosing processors")?),
+        Processors::All => None,
+    };
     let prepare = move || {
         // SAFETY: the set is initialised before use, and only this function's memory is touched.
         unsafe {
@@ -219,7 +221,7 @@ pub fn native_run(command: &mut Command, processors: Processors) -> Result<Nativ
             libc::sigemptyset(&raw mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         }
-        if processors == Processors::One { Ok(sched_setaffinity(None, &only)?) } else { Ok(()) }
+        if let Some(only) = &only { Ok(sched_setaffinity(None, only)?) } else { Ok(()) }
     };
     // SAFETY: system calls only, which are safe between fork and exec.
     unsafe { command.pre_exec(prepare) };
@@ -256,6 +258,19 @@ pub fn native_run(command: &mut Command, processors: Processors) -> Result<Nativ
     };
     let (user, system) = (duration(usage.ru_utime), duration(usage.ru_stime));
     Ok(NativeRun { user, system, faults: usage.ru_minflt.unsigned_abs(), wall })
+}
+
+/// The processor on which this thread runs, and others that it may use.
+fn first_processors(count: usize) -> io::Result<CpuSet> {
+    let (mut only, allowed, here) = (CpuSet::new(), sched_getaffinity(None)?, sched_getcpu());
+    let others = (0..CpuSet::MAX_CPU).filter(|&processor| processor != here && allowed.is_set(processor));
+    std::iter::once(here).chain(others).take(count).for_each(|processor| only.set(processor));
+    match only.count() as usize {
+        found if found < count => {
+            Err(io::Error::other(format!("this process may use {found} processors of this host, of {count} requested")))
+        }
+        _ => Ok(only),
+    }
 }
 
 /// Waits until a process has ended, or a signal asks to end.
@@ -298,7 +313,17 @@ mod tests {
         let took = native_run(&mut busy, Processors::All).unwrap();
         assert!(took.cpu() >= Duration::from_millis(2) && took.wall > Duration::ZERO, "{took:?}");
         assert!(took.faults > 0, "{took:?}");
-        assert!(native_run(&mut Command::new("false"), Processors::One).is_err());
+        assert!(native_run(&mut Command::new("false"), Processors::Only(1)).is_err());
+    }
+
+    #[test]
+    fn a_native_run_has_the_processors_that_were_asked_for() {
+        let has =
+            |count| native_run(Command::new("sh").args(["-c", "test $(nproc) = $0"]).arg(count), Processors::Only(1));
+        has("1").unwrap();
+        assert!(has("2").is_err());
+        let error = native_run(&mut Command::new("true"), Processors::Only(CpuSet::MAX_CPU + 1)).unwrap_err();
+        assert!(error.to_string().contains("1025 requested"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use chronodisk_guest::{FileSystem, PROCESSORS_MAX};
+use chronodisk_guest::FileSystem;
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
 
@@ -94,7 +94,7 @@ pub struct GuestArguments {
 
     /// Sets the number of the guest's processors; experimental beyond 1. Several need the kernel of `kernel build
     /// processors`. Their clocks differ by up to 1 ms, and runs do not repeat
-    #[arg(long, value_name = "N", default_value = "1", value_parser = processors)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = quantity::processors)]
     pub cpus: usize,
 
     /// Boots this kernel, the program `linux` of a build with ARCH=um (default: the installed one)
@@ -254,11 +254,6 @@ fn memory(text: &str) -> Result<u64, String> {
         size if size > host_memory_bytes() => Err("expected less than this host's memory".into()),
         size => Ok(size),
     }
-}
-
-fn processors(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=PROCESSORS_MAX).contains(number));
-    number.ok_or_else(|| format!("expected 1 to {PROCESSORS_MAX} processors"))
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {

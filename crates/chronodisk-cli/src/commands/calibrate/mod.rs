@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use chronodisk_guest::calibration::{self, Calibration, HeldSignals, Measured, PROBES};
 use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice, RunError,
-    RunOptions, StoppingCpu, StoreChoice, Work,
+    CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice,
+    QUANTUM_DEFAULT, RunError, RunOptions, StoppingCpu, StoreChoice, Work,
 };
 use chronodisk_run::memory::host_memory_bytes;
 use chronodisk_run::{guest_failure, quantity};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome, status};
@@ -33,8 +34,13 @@ pub struct Arguments {
     check: bool,
 
     /// Limits --check to this program; may be repeated
-    #[arg(long, value_name = "NAME", requires = "check", value_parser = check::NAMES)]
+    #[arg(long, value_name = "NAME", requires = "check", value_parser = PossibleValuesParser::new(check::names()))]
     program: Vec<String>,
+
+    /// Checks guests with this number of processors, against native run times on as many. Only programs that use
+    /// several are run, unless --program names others. Experimental beyond 1
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "check", value_parser = quantity::processors)]
+    cpus: usize,
 
     /// Checks this one factor on all CPU time of the guest's kernel instead of the costs by kind, as run --kernel-scale
     #[arg(long, value_name = "F", requires = "check", value_parser = quantity::kernel_scale)]
@@ -63,7 +69,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     if arguments.check {
         return check::execute(&arguments);
     }
-    let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
+    let options = guest(Vec::new(), FileSystem::None, 1, kept_costs(1))?;
     // Its thread must be started while signals are blocked, and inherits that: signals are for the running programs.
     let working = Working::at("starting");
     let mut tell = |title: &str| {
@@ -115,19 +121,29 @@ fn forget() -> Outcome {
     }
 }
 
-/// This machine's calibrated costs, or the built-in ones without a calibration.
-fn kept_costs() -> KernelCosts {
-    calibration::kept().map(|kept| kept.costs).unwrap_or_default()
+/// This machine's calibrated costs, or the built-in ones without a calibration. Calibrated costs are for a kernel with
+/// one processor, which traces its programs.
+fn kept_costs(processors: usize) -> KernelCosts {
+    let kept = if processors == 1 { calibration::kept() } else { None };
+    kept.map(|kept| kept.costs).unwrap_or_default()
 }
 
 /// A guest on a device that takes no time.
-fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) -> Result<RunOptions, Failure> {
+fn guest(
+    command: Vec<OsString>,
+    file_system: FileSystem,
+    processors: usize,
+    costs: KernelCosts,
+) -> Result<RunOptions, Failure> {
     let profile = chronodisk_run::device::find("null")?;
     let model = ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() };
     let store = StoreChoice::Ram { budget_bytes: host_memory_bytes() / 2 };
     let device = DeviceOptions { capacity_bytes: Some(DEVICE_BYTES), ..DeviceOptions::new(model, store) };
-    let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
-    let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
+    let (cpu, idle) = (MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT }, IdlePace::Jump);
+    let time = match processors {
+        1 => GuestTime::Stopping { cpu: StoppingCpu::Measured(cpu), idle },
+        processors => GuestTime::Several { cpu, processors, quantum: QUANTUM_DEFAULT, idle },
+    };
     Ok(RunOptions {
         file_system,
         mount_point: MOUNT_POINT.to_owned(),

@@ -19,7 +19,7 @@ use chronodisk_guest::{FileSystem, KernelCosts, RunError, Stage};
 use serde::Serialize;
 
 use super::super::{MOUNT_POINT, guest};
-use super::median_and_range;
+use super::pairs::median_and_range;
 use crate::output;
 
 /// A load. It works in the folder `$1`; its prepared files are in the folder in memory `$2`.
@@ -146,13 +146,18 @@ impl LoadRow {
 }
 
 /// Measures a load in turn on both sides; `None` if this process can't mount its file system natively.
-pub(super) fn measure(load: &Load, reps: u32, costs: &KernelCosts) -> Result<Option<LoadRow>, RunError> {
+pub(super) fn measure(
+    load: &Load,
+    reps: u32,
+    processors: usize,
+    costs: &KernelCosts,
+) -> Result<Option<LoadRow>, RunError> {
     let (mut natives, mut guests, mut guests_kernel) = (Vec::new(), Vec::new(), String::new());
     for _ in 0..reps {
         let Some(native) = natively(load)? else { return Ok(None) };
         natives.push(native);
-        let (prepared, _) = busy_in_guest(load, false, costs)?;
-        let (busy, kernel_release) = busy_in_guest(load, true, costs)?;
+        let (prepared, _) = busy_in_guest(load, false, processors, costs)?;
+        let (busy, kernel_release) = busy_in_guest(load, true, processors, costs)?;
         guests.push((busy - prepared).max(0.0));
         guests_kernel = kernel_release;
     }
@@ -197,7 +202,7 @@ fn natively(load: &Load) -> Result<Option<f64>, RunError> {
         let words = words(script, folder.path(), &memory.0);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
-        native_run(&mut command, Processors::One)
+        native_run(&mut command, Processors::Only(1))
     };
     run(load.prepares)?;
     let threads_before = KernelThreads::now().map_err(failed)?;
@@ -224,10 +229,11 @@ impl Drop for Memory {
 }
 
 /// Seconds in which the guest was busy, and the release of its kernel.
-fn busy_in_guest(load: &Load, does: bool, costs: &KernelCosts) -> Result<(f64, String), RunError> {
+fn busy_in_guest(load: &Load, does: bool, processors: usize, costs: &KernelCosts) -> Result<(f64, String), RunError> {
     let script = if does { format!("{}\n{}", load.prepares, load.does) } else { load.prepares.to_owned() };
     let words = words(&script, Path::new(MOUNT_POINT), Path::new("/dev/shm"));
-    let mut options = guest(words, load.file_system, *costs).map_err(|error| RunError::Device(error.to_string()))?;
+    let mut options =
+        guest(words, load.file_system, processors, *costs).map_err(|error| RunError::Device(error.to_string()))?;
     options.mkfs_options = load.mkfs_options.iter().map(|&word| word.to_owned()).collect();
     options.mount_options = load.mount_options.map(str::to_owned);
     let outcome = chronodisk_guest::run(&options, &mut |_| {})?;
