@@ -5,8 +5,6 @@ use std::ops::Range;
 
 use chronodisk_sim::{Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 
-use crate::newest::Content;
-
 /// Properties of the recorded device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
@@ -47,6 +45,25 @@ pub struct RecordedRequest {
 pub(crate) enum Event {
     Arrival(usize),
     Completion(usize),
+}
+
+/// The content of a block. Equal contents have equal values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Content(u32);
+
+impl Content {
+    /// Zeros, also of a block that was never written.
+    pub const ZEROS: Content = Content(0);
+
+    /// The n-th content, counted from 1.
+    pub(crate) fn nth(number: usize) -> Self {
+        Content(u32::try_from(number).expect("a recording has fewer than 2^32 blocks"))
+    }
+
+    /// Number of the content among those with bytes; `None` for zeros.
+    pub(crate) fn index(self) -> Option<usize> {
+        Some(self.0.checked_sub(1)? as usize)
+    }
 }
 
 /// A change of a block.

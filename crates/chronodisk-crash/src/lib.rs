@@ -14,8 +14,7 @@ mod newest;
 mod shrink;
 mod states;
 
-pub use history::{DeviceFacts, Effect, History, HistoryBuilder, RecordedRequest};
+pub use history::{Content, DeviceFacts, Effect, History, HistoryBuilder, RecordedRequest};
 pub use model::{ModelError, of_model};
-pub use newest::Content;
 pub use shrink::Shrink;
 pub use states::{Cut, Draw, Lost, State, any, cuts, distinct};

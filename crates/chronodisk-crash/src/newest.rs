@@ -2,28 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Effect, History, Version};
+use crate::history::{Content, Effect, History, Version};
 use crate::states::Lost;
-
-/// The content of a block. Equal contents have equal values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Content(u32);
-
-impl Content {
-    /// Zeros, also of a block that was never written.
-    pub const ZEROS: Content = Content(0);
-
-    /// The n-th content, counted from 1.
-    pub(crate) fn nth(number: usize) -> Self {
-        Content(u32::try_from(number).expect("a recording has fewer than 2^32 blocks"))
-    }
-}
 
 impl History {
     /// The bytes of a content; `None` for zeros.
     #[must_use]
     pub fn bytes(&self, content: Content) -> Option<&[u8]> {
-        let (request, offset) = self.contents[content.0.checked_sub(1)? as usize];
+        let (request, offset) = self.contents[content.index()?];
         let Effect::Bytes(bytes) = &self.requests[request].effect else { return None };
         Some(&bytes[offset..offset + self.block_bytes() as usize])
     }

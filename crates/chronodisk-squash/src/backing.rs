@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_store::StoreError;
 use chronodisk_store::host::Host;
-use chronodisk_store::image_files::map_path;
+use chronodisk_store::image_files::{map_path, sums_path};
 
 use super::arena::Arena;
 use super::block::{Block, slots_of};
 use super::header::Header;
-use super::joint::{Others, claim_all};
 use super::map_log::{Entry, MapLog};
 use super::new_image::NewImage;
 use super::places::Places;
 use super::runs::RunMap;
+use super::sharing::{Others, claim_all};
 use super::slot_file::{SlotFile, used_places};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 
@@ -59,7 +59,8 @@ pub(crate) fn create(
     power_cut: bool,
 ) -> Result<Vec<Backing>, StoreError> {
     let (mut new, file) = NewImage::begin(host, path, power_cut)?;
-    let mut file = SlotFile::begin(&mut new, file, header, power_cut)?;
+    let sums = new.file(&sums_path(path))?;
+    let mut file = SlotFile::begin(file, sums, header, power_cut)?;
     let count = header.capacities_bytes.len();
     let mut log = |index| {
         let mut log = MapLog::begin(new.file(&map_path(path, count, index))?, header.identity)?;

@@ -4,9 +4,10 @@
 //! are read, and `image upgrade` converts them to version 3.
 
 use chronodisk_store::image_files::IMAGE_DEVICES_MAX;
+use chronodisk_store::{StoreError, StoreFile};
 
+use super::bytes::{u32_at, u64_at};
 use super::content::{Content, ContentKind};
-use super::map_log::{u32_at, u64_at};
 use super::{SquashMode, UNIT_BYTES};
 use crate::crc32c;
 
@@ -138,6 +139,15 @@ pub(crate) fn last_commit(header: &[u8; HEADER_BYTES as usize], device: usize) -
         (valid && commit.generation > 0).then_some((commit, which))
     };
     [commit(0), commit(1)].into_iter().flatten().max()
+}
+
+/// Whether a file has at most a header, possibly incomplete.
+pub(crate) fn has_header_only(file: &StoreFile, header_bytes: u64, magic: &[u8; 8]) -> Result<bool, StoreError> {
+    let len_bytes = file.size()?.len_bytes;
+    let mut start = [0; 8];
+    let start = &mut start[..len_bytes.min(8) as usize];
+    file.read(0, start)?;
+    Ok(len_bytes <= header_bytes && (*start == magic[..start.len()] || start.iter().all(|byte| *byte == 0)))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 
 use chronodisk_store::StoreError;
 
+use super::bytes::{u32_at, u64_at};
 use super::device_blocks::DeviceBlocks;
-use super::map_log::{u32_at, u64_at};
 use super::volume::Volume;
 
 const SECTOR_BYTES: u64 = 512;

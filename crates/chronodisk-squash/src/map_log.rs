@@ -11,9 +11,9 @@ use chronodisk_store::image_files::append_name;
 use chronodisk_store::{FileOperation, StoreError, StoreFile};
 
 use super::block::Block;
+use super::bytes::{u32_at, u64_at};
 use super::class::Class;
-use super::header::Commit;
-use super::new_image::has_header_only;
+use super::header::{Commit, has_header_only};
 use super::runs::RunMap;
 use super::slot_file::PLACES_MAX;
 use super::{UNIT_BYTES, UNIT_SLOTS, image_error};
@@ -422,12 +422,4 @@ fn decode(bytes: &[u8], units: u64) -> Option<Entry> {
         _ => return None,
     };
     Some(Entry { start, end, block })
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

@@ -144,12 +144,3 @@ pub(crate) fn is_unfinished(file: &StoreFile) -> Result<bool, StoreError> {
 pub(crate) fn is_unfinished_at(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
     is_unfinished(&open_image(host, path, OpenMode::Read)?)
 }
-
-/// Whether a file has at most a header, possibly incomplete.
-pub(crate) fn has_header_only(file: &StoreFile, header_bytes: u64, magic: &[u8; 8]) -> Result<bool, StoreError> {
-    let len_bytes = file.size()?.len_bytes;
-    let mut start = [0; 8];
-    let start = &mut start[..len_bytes.min(8) as usize];
-    file.read(0, start)?;
-    Ok(len_bytes <= header_bytes && (*start == magic[..start.len()] || start.iter().all(|byte| *byte == 0)))
-}

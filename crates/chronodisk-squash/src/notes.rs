@@ -10,9 +10,9 @@ use chronodisk_store::is_zero;
 use twox_hash::XxHash64;
 
 use super::UNIT_BYTES;
+use super::bytes::{u32_at, u64_at};
 use super::class::Class;
 use super::classifier::{Judged, Verdict};
-use super::map_log::{u32_at, u64_at};
 use super::units::VolumeUnit;
 
 /// A program's mark of a page.

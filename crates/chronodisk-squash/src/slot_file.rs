@@ -9,7 +9,6 @@ use chronodisk_store::{FileOperation, StoreError, StoreFile};
 
 use super::block::{Block, slots_of};
 use super::header::{self, Commit, HEADER_BYTES, Header};
-use super::new_image::NewImage;
 use super::places::Places;
 use super::runs::RunMap;
 use super::sums::{Sums, sum_of};
@@ -37,17 +36,17 @@ pub(crate) struct SlotFile {
 }
 
 impl SlotFile {
-    /// Begins an image in a file that was made for it, with an identity of its own. The image is one when its header is
-    /// [written](Self::write_header).
+    /// Begins an image in two files that were made for it, with an identity of its own. The image is one when its header
+    /// is [written](Self::write_header).
     pub(crate) fn begin(
-        new: &mut NewImage<'_>,
         file: StoreFile,
+        sums: StoreFile,
         header: &mut Header,
         power_cut: bool,
     ) -> Result<Self, StoreError> {
         let capacity_bytes = header.capacities_bytes.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(*bytes));
         header.identity = file.identity()? ^ capacity_bytes.rotate_left(32) ^ header.content.seed;
-        let sums = Sums::begin(new.file(&sums_path(file.path()))?, header.identity)?;
+        let sums = Sums::begin(sums, header.identity)?;
         let commits = vec![(Commit { generation: 1, sequence: 0 }, 0); header.capacities_bytes.len()];
         Ok(SlotFile { file, sums: Some(sums), power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 })
     }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use chronodisk_store::host::{Allocation, Host, OpenMode};
 use chronodisk_store::{StoreError, StoreFile};
 
+use super::bytes::{u32_at, u64_at};
+use super::header::has_header_only;
 use super::image_error;
-use super::map_log::{u32_at, u64_at};
-use super::new_image::has_header_only;
 use crate::crc32c;
 
 /// The file of checksums, with the most recently used ones in memory.

@@ -8,9 +8,9 @@
 use chronodisk_store::StoreError;
 
 use super::blocks::Blocks;
+use super::bytes::{u32_at, u64_at};
 use super::kinds::holds_file_system;
 use super::lvm;
-use super::map_log::{u32_at, u64_at};
 use super::volume::Volume;
 
 /// The beginning of the device that a table may take: the MBR, the header and 128 entries of 128 bytes, in

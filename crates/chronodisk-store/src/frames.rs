@@ -1,7 +1,7 @@
 //! The memory of an overflow store: frames for pages.
 
-use crate::overflow::PAGE_BYTES;
-
+/// Unit of caching and eviction.
+pub const PAGE_BYTES: u64 = 4096;
 /// Unit in which memory is allocated on demand.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_FRAMES: u32 = (CHUNK_BYTES / PAGE_BYTES as usize) as u32;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use crate::frames::{CHUNK_BYTES, Frames};
+use crate::frames::{CHUNK_BYTES, Frames, PAGE_BYTES};
 use crate::loading::Loading;
 use crate::preload::{AccessList, Preload};
 use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len_of};
@@ -42,8 +42,6 @@ pub struct OverflowStore {
     statistics: OverflowStatistics,
 }
 
-/// Unit of caching and eviction.
-pub const PAGE_BYTES: u64 = 4096;
 /// Largest memory of a page, with its share of the tables.
 pub const FRAME_BYTES: u64 = PAGE_BYTES + 128;
 /// Memory used at any budget: runs of pages in transit, and the smallest useful number of pages.

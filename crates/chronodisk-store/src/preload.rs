@@ -3,7 +3,7 @@
 //! Griffin et al., "Timing-accurate storage emulation", FAST 2002, section 3.1: an emulator without enough memory for
 //! its data can run a workload twice, and use the first run's accesses to load data before the second run needs them.
 
-use crate::overflow::PAGE_BYTES;
+use crate::frames::PAGE_BYTES;
 
 /// The data accesses of an earlier run, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

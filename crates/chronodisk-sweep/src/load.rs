@@ -15,7 +15,7 @@ use chronodisk_trace::{
 use serde_json::Value;
 
 use crate::fio::Thread;
-use crate::replay::replay;
+use crate::replay::{OUTSTANDING_BYTES, replay};
 use crate::{Replayed, SweepError};
 
 /// Options of a generated workload.
@@ -182,9 +182,6 @@ fn process_options(process: ArrivalProcess) -> Vec<(&'static str, Value)> {
         ],
     }
 }
-
-/// Memory of an outstanding request in a model and in the engine.
-pub(crate) const OUTSTANDING_BYTES: u64 = 640;
 
 fn too_many(file: &str, outstanding: usize, limit: ContentsLimit) -> SweepError {
     let over = OverLimit { need_bytes: outstanding as u64 * OUTSTANDING_BYTES, is_whole: false, limit };

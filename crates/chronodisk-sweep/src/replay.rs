@@ -11,8 +11,10 @@ use chronodisk_sim::{ContentsBudget, ContentsLimit, Lba, Nanos, Op, Request, Req
 use chronodisk_trace::block::dependences;
 use serde_json::Value;
 
-use crate::load::OUTSTANDING_BYTES;
 use crate::{BlockTrace, SweepError};
+
+/// Memory of an outstanding request in a model and in the engine.
+pub(crate) const OUTSTANDING_BYTES: u64 = 640;
 
 /// Arrivals and addresses of a trace's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]

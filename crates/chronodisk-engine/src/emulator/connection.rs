@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::limits::PriorityLimit;
-use super::server::{Kept, Shared, lock};
 use super::session::SessionEnd;
+use super::sessions::{Kept, Shared, lock};
 use super::socket::Stream;
 use crate::listen::{Peer, Place, Socket};
 use crate::protocol::{

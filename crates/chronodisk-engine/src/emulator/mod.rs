@@ -18,11 +18,13 @@ mod limits;
 mod pace;
 mod server;
 mod session;
+mod sessions;
 mod socket;
 mod store;
 
 pub use limits::{Held, MemoryPool, Workshop};
-pub use server::{EmulatorServer, ServeOptions, ServeStatistics};
+pub use server::EmulatorServer;
 pub use session::{DeviceMaker, Devices, MadeDevice, Session, SessionEnd};
+pub use sessions::{ServeOptions, ServeStatistics};
 pub use socket::is_local;
 pub use store::StorePlace;

@@ -7,7 +7,7 @@
 use chronodisk_device::ProfileError;
 use chronodisk_device::disk::*;
 
-use super::disk::{MILLIONTHS, Origins, Surroundings, time};
+use super::common::{MILLIONTHS, Origins, Surroundings, time};
 use super::reader::Reader;
 
 /// Parameters without a counterpart: name, least and most value, and the value that is modelled, if others differ.

@@ -6,7 +6,7 @@ use chronodisk_device::ProfileError;
 use chronodisk_device::toml_string;
 
 use super::Description;
-use super::disk::Surroundings;
+use super::common::Surroundings;
 use super::reader::{Reader, Shape};
 
 /// A MEMS device as plain data; each number counts the unit that the field's name ends in.

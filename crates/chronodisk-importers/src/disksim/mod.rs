@@ -12,6 +12,7 @@
 //! Properties in a file that the device will not have (a host's scheduler, an array, a controller's cache) are
 //! [`Warning`]s. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
 
+mod common;
 mod controller;
 mod disk;
 mod layout_g4;
@@ -28,6 +29,7 @@ use std::path::Path;
 use chronodisk_device::disk::{DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
 use chronodisk_device::{Profile, ProfileError, Validation};
 use chronodisk_sim::{SECTOR_BYTES, TextFile};
+use common::{BusTimes, Surroundings};
 use lexer::{Resolver, SourceFile};
 pub use mems::MemsParameters;
 pub use reader::Warning;
@@ -98,7 +100,7 @@ pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, Pro
     }
     let (block, around) = match definitions.topology() {
         Some(topology) => attached(&definitions, topology)?,
-        None => (only_device(&file, &definitions)?, disk::Surroundings::default()),
+        None => (only_device(&file, &definitions)?, Surroundings::default()),
     };
     let reader = definitions.reader(block)?;
     let device = match definitions.module_of(block)?.text.as_str() {
@@ -269,9 +271,9 @@ fn only_device<'a>(file: &'a ParameterFile, definitions: &Definitions<'a>) -> Re
 fn attached<'a>(
     definitions: &'a Definitions<'a>,
     topology: &'a Component,
-) -> Result<(&'a Block, disk::Surroundings), ProfileError> {
-    let mut ends: Vec<(&'a Name, &'a Block, disk::Surroundings)> = Vec::new();
-    descend(definitions, topology, disk::Surroundings::default(), &mut ends)?;
+) -> Result<(&'a Block, Surroundings), ProfileError> {
+    let mut ends: Vec<(&'a Name, &'a Block, Surroundings)> = Vec::new();
+    descend(definitions, topology, Surroundings::default(), &mut ends)?;
     let Some((first_name, first, around)) = ends.first().copied() else {
         let message = format!("no device in the topology; expected {}", DEVICES.join(" or "));
         return Err(definitions.file.error(topology.kind.place, message));
@@ -290,8 +292,8 @@ fn attached<'a>(
 fn descend<'a>(
     definitions: &'a Definitions<'a>,
     component: &'a Component,
-    mut around: disk::Surroundings,
-    ends: &mut Vec<(&'a Name, &'a Block, disk::Surroundings)>,
+    mut around: Surroundings,
+    ends: &mut Vec<(&'a Name, &'a Block, Surroundings)>,
 ) -> Result<(), ProfileError> {
     let block = definitions.block_of(&component.name)?;
     let module = definitions.module_of(block)?;
@@ -305,24 +307,22 @@ fn descend<'a>(
             // Blocks cross the buses above at the same time as the one next to the device.
             let (above, place) = (around.bus, block.kind.place);
             around.bus = bus(definitions.reader(block)?)?;
-            if above != disk::BusTimes::default() {
+            if above != BusTimes::default() {
                 definitions.warn(place, "block times of buses between host and controller are not modelled");
             }
         }
         "disksim_ctlr" => {
             let block_time = controller(definitions.reader(block)?)?;
-            if around.bus != disk::BusTimes::default() {
+            if around.bus != BusTimes::default() {
                 definitions.warn(block.kind.place, "block times of buses above a controller are not modelled");
             }
             // The bus below is the maximum of its own time and the controller's, so it starts with the latter.
-            around = disk::Surroundings { bus: disk::BusTimes::default(), controller_block: block_time, ..around };
+            around = Surroundings { bus: BusTimes::default(), controller_block: block_time, ..around };
         }
         _ => {
             let slower = |time: Picos| time.max(around.controller_block);
-            around.bus = disk::BusTimes {
-                read_block: slower(around.bus.read_block),
-                write_block: slower(around.bus.write_block),
-            };
+            around.bus =
+                BusTimes { read_block: slower(around.bus.read_block), write_block: slower(around.bus.write_block) };
             ends.push((&component.name, block, around));
             return Ok(());
         }
@@ -331,14 +331,14 @@ fn descend<'a>(
 }
 
 /// Times of a block on a bus.
-fn bus(mut reader: Reader<'_>) -> Result<disk::BusTimes, ProfileError> {
+fn bus(mut reader: Reader<'_>) -> Result<BusTimes, ProfileError> {
     // Sharing and priority matter only between several devices.
     reader.whole("type", 1, 2)?;
     reader.whole("Arbitration type", 1, 5)?;
     if reader.number("Arbitration time", 9)? != 0 {
         reader.warn_at("Arbitration time", "the imported device has its bus for itself");
     }
-    let parameters = disk::BusTimes {
+    let parameters = BusTimes {
         read_block: milliseconds(&mut reader, "Read block transfer time")?,
         write_block: milliseconds(&mut reader, "Write block transfer time")?,
     };

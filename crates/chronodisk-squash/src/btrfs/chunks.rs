@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use super::key::{KEY_BYTES, Key};
 use super::superblock::Superblock;
-use super::tree::{KEY_BYTES, Key};
 use crate::UNIT_BYTES;
-use crate::map_log::u64_at;
+use crate::bytes::u64_at;
 use crate::runs::{RunMap, RunValue};
 
 /// Contents of a chunk.

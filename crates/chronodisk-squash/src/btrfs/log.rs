@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chronodisk_store::StoreError;
 
+use super::key::{KEY_BYTES, KEY_LAST, Key};
 use super::names::{
     Extent, Folder, Found, Name, OWN, Paths, ROOT_FOLDER, TYPE_EXTENT_DATA, TYPE_INODE_EXTREF, TYPE_INODE_ITEM,
     TYPE_INODE_REF, extents, is_tree_of_files, names_in, names_of, treatment,
 };
 use super::superblock::Root;
-use super::tree::{KEY_BYTES, KEY_LAST, Key, Trees};
+use super::tree::Trees;
 use crate::name_index::Rules;
 use crate::names::Treatment;
 use crate::runs::RunMap;

@@ -21,6 +21,7 @@
 
 mod chunks;
 mod classify;
+mod key;
 mod log;
 mod names;
 mod rest;
@@ -40,11 +41,11 @@ use self::superblock::{LEN_BYTES, PLACES_BYTES, Root, Superblock};
 use self::tree::{NodeCache, Trees, class_of, has_encoded_extent, is_node, logical_of};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
+use super::bytes::u32_at;
 use super::checksum::forge;
 use super::class::Class;
 use super::classifier::{Judged, Refusal, Verdict};
 use super::file_content::MadeUpFile;
-use super::map_log::u32_at;
 use super::name_index::Rules;
 use super::names::NameRule;
 use super::runs::RunMap;

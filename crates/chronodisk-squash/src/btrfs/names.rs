@@ -9,12 +9,13 @@ use std::collections::HashMap;
 
 use chronodisk_store::StoreError;
 
+use super::key::{KEY_LAST, Key};
 use super::superblock::Root;
-use super::tree::{EXTENT_DATA_BYTES, KEY_LAST, Key, Trees};
+use super::tree::{EXTENT_DATA_BYTES, Trees};
 use crate::UNIT_BYTES;
+use crate::bytes::u64_at;
 use crate::content::seed_of;
 use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
-use crate::map_log::u64_at;
 use crate::name_index::Rules;
 use crate::names::{PATH_MAX_BYTES, Treatment};
 use crate::runs::RunMap;

@@ -4,9 +4,9 @@
 //! little-endian.
 
 use crate::UNIT_BYTES;
+use crate::bytes::{u32_at, u64_at};
 use crate::classifier::Refusal;
 use crate::crc32c;
-use crate::map_log::{u32_at, u64_at};
 
 /// Length of the superblock and of its copies.
 pub(crate) const LEN_BYTES: usize = 4096;

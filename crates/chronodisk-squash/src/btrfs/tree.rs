@@ -9,15 +9,15 @@ use std::sync::Arc;
 use chronodisk_store::StoreError;
 
 use super::chunks::{self, Chunks};
+use super::key::{KEY_BYTES, KEY_LAST, Key};
 use super::superblock::{LEVELS_MAX, Root, Superblock};
 use crate::Class;
 use crate::blocks::Blocks;
+use crate::bytes::{u32_at, u64_at};
 use crate::crc32c;
-use crate::map_log::{u32_at, u64_at};
 
 /// Length of the header at the beginning of every node.
 const HEADER_BYTES: usize = 101;
-pub(crate) const KEY_BYTES: usize = 17;
 const ITEM_BYTES: usize = KEY_BYTES + 8;
 const POINTER_BYTES: usize = KEY_BYTES + 16;
 
@@ -54,25 +54,6 @@ const TYPE_FREE_BITMAP: u8 = 200;
 
 /// Shortest item of an extent; a shorter one holds inline contents.
 pub(crate) const EXTENT_DATA_BYTES: usize = 53;
-
-/// A key of an item. Items of a tree are sorted by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) object: u64,
-    pub(crate) kind: u8,
-    pub(crate) offset: u64,
-}
-
-impl Key {
-    pub(crate) const fn new(object: u64, kind: u8, offset: u64) -> Self {
-        Key { object, kind, offset }
-    }
-
-    /// The key at a place that has room for one.
-    pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
-        Key::new(u64_at(bytes, at), bytes[at + 8], u64_at(bytes, at + 9))
-    }
-}
 
 /// Whether bytes begin with the header of a node of this file system. The checksum is not verified.
 pub(crate) fn is_node(bytes: &[u8], superblock: &Superblock) -> bool {
@@ -368,8 +349,6 @@ impl Trees<'_> {
         })
     }
 }
-
-pub(crate) const KEY_LAST: Key = Key::new(u64::MAX, u8::MAX, u64::MAX);
 
 /// Whether a node is the one to which a pointer refers.
 fn is_right(node: &[u8], root: Root, superblock: &Superblock) -> bool {

@@ -4,8 +4,8 @@ use chronodisk_store::StoreError;
 
 use super::View;
 use super::superblock::{Superblock, feature};
+use crate::bytes::u32_at;
 use crate::class::Class;
-use crate::map_log::u32_at;
 use crate::runs::RunMap;
 
 /// The static parts, and where each group's are.

@@ -14,8 +14,10 @@
 //! device, and unknown features.
 
 mod classify;
+mod inode;
 mod journal;
 mod layout;
+mod map;
 mod names;
 mod superblock;
 mod walk;
@@ -25,16 +27,18 @@ use std::collections::{BTreeSet, HashSet};
 use chronodisk_store::StoreError;
 
 pub(crate) use self::classify::KIND;
+use self::inode::{Inode, Trust, Use, looks_like_link, looks_like_metadata};
 use self::journal::{Journal, TYPE_COMMIT, Transaction};
 use self::layout::Layout;
+use self::map::{Mapped, map_of};
 use self::names::Names;
 use self::superblock::{LEN_BYTES, OFFSET_BYTES, Superblock, feature};
-use self::walk::{Inode, Mapped, Trust, Use, Walk, looks_like_link, looks_like_metadata};
+use self::walk::Walk;
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
+use super::bytes::u32_at;
 use super::class::Class;
 use super::classifier::{Old, Refusal, Verdict};
-use super::map_log::u32_at;
 use super::meter::Worker;
 use super::runs::RunMap;
 use super::units::{VolumeBytes, VolumeUnit};
@@ -592,7 +596,7 @@ impl Ext4 {
         let mut bytes = vec![0; self.superblock.block_bytes as usize];
         self.view(blocks).read_block(block, &mut bytes)?;
         let inode = Inode(&bytes[offset as usize..][..self.superblock.inode_bytes as usize]);
-        let extents = walk::map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))?;
+        let extents = map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))?;
         if self.journal.as_ref().is_some_and(|journal| journal.lies_in(&extents)) {
             return Ok(());
         }

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use chronodisk_store::StoreError;
 
-use super::walk::{Inode, Leaf, Mapped, Trust, map_of};
-use super::{Ext4, News, UNIT_BYTES, Use, feature};
+use super::inode::{Inode, Leaf, Trust, Use};
+use super::map::{Mapped, map_of};
+use super::{Ext4, News, UNIT_BYTES, feature};
 use crate::blocks::Blocks;
+use crate::bytes::u32_at;
 use crate::class::Class;
 use crate::content::seed_of;
 use crate::file_content::{FileKind, MadeUpFile};
-use crate::map_log::u32_at;
 use crate::name_index::{NameIndex, Rules};
 use crate::names::{NameRule, Treatment};
 use crate::runs::{RunMap, RunValue};

@@ -3,9 +3,9 @@
 //! Offsets and values are those of the Linux kernel's `Documentation/filesystems/ext4/super.rst`. A superblock is
 //! hostile: its values are checked against the size of the device, and unknown features are refused with a reason.
 
+use crate::bytes::{u32_at, u64_at};
 use crate::classifier::Refusal;
 use crate::crc32c;
-use crate::map_log::{u32_at, u64_at};
 
 /// Place of the superblock in the file system, and its length.
 pub(crate) const OFFSET_BYTES: u64 = 1024;

@@ -11,7 +11,7 @@ use chronodisk_store::StoreError;
 use super::Reader;
 use super::superblock::{NAT_ENTRIES, SEGMENT_BLOCKS, Superblock, checksum};
 use crate::UNIT_BYTES;
-use crate::map_log::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
 
 const FLAG_UNMOUNTED: u32 = 0x1;
 const FLAG_COMPACT_SUMMARY: u32 = 0x4;

@@ -4,8 +4,8 @@
 //! `include/linux/f2fs_fs.h`, `struct f2fs_node`, and `fs/f2fs/node.h`).
 
 use super::superblock::Superblock;
+use crate::bytes::u32_at;
 use crate::class::Class;
-use crate::map_log::u32_at;
 
 const FOOTER_AT: usize = 4072;
 const PLACE_SHIFT: u32 = 3;

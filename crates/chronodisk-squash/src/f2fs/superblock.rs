@@ -3,9 +3,9 @@
 //! Offsets are those of `struct f2fs_super_block` (Linux, `include/linux/f2fs_fs.h`); numbers are little-endian.
 
 use crate::UNIT_BYTES;
+use crate::bytes::{u32_at, u64_at};
 use crate::class::Class;
 use crate::classifier::Refusal;
-use crate::map_log::{u32_at, u64_at};
 
 /// Offset of the superblock in its block, and its length.
 pub(super) const OFFSET_BYTES: u64 = 1024;

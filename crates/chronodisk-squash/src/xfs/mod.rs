@@ -21,6 +21,7 @@ mod inode;
 mod log;
 mod names;
 mod superblock;
+mod transactions;
 mod view;
 
 use chronodisk_store::StoreError;
