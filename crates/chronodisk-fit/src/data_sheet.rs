@@ -173,7 +173,7 @@ impl Draft<'_> {
         inner_rate: Option<Rate>,
         buffer_bytes: Option<u64>,
     ) -> Result<String, String> {
-        let DataSheet { capacity_bytes, sequential_read, sequential_write, random_read, .. } = *self.sheet;
+        let DataSheet { sequential_read, sequential_write, random_read, .. } = *self.sheet;
         let turns = self.or_assume(rotations_per_minute, 7_200, "the medium turns 7,200 times a minute");
         let seek = self.or_assume(average_seek, micros(8_500), "the average seek takes 8.5 ms");
         let half = Rate(sequential_read.0 / 2);
@@ -189,6 +189,32 @@ impl Draft<'_> {
         if !(1_000..=30_000).contains(&turns) {
             return Err(format!("{turns} turns a minute; expected 1,000 to 30,000"));
         }
+        let mut text = self.disk_geometry(turns, inner);
+        let (single, full) = (micros(1_000).min(seek), Nanos::from_nanos(seek.as_nanos() * 2));
+        let _ = writeln!(
+            text,
+            "\n[mechanics]\nrotation = \"{turns} rpm\"\nhead-switch = \"{} ns\"\nwrite-settle = \"0.3 ms\"\n\
+             initial-phase = \"random\"\n\n[mechanics.seek]\ncurve = \"lee\"\nsingle = \"{} ns\"\naverage = \"{} ns\"\n\
+             full = \"{} ns\"\n\n[controller]\ninterface-rate = \"550 MB/s\"\nread-overhead = \"0.05 ms\"\n\
+             write-overhead = \"0.05 ms\"\nqueue-depth = 32\nsegments = {}\nsegment-size = \"1 MiB\"\n\
+             read-ahead = \"512 KiB\"\nwrite-buffer = \"{}\"\nwrite-ranges = 256\nwrite-cache = true\n\
+             immediate-read = true\nimmediate-write = true",
+            HEAD_SWITCH.as_nanos(),
+            single.as_nanos(),
+            seek.as_nanos(),
+            full.as_nanos(),
+            (buffer >> 21).clamp(4, 64),
+            Bytes(((buffer / 4) >> 20).max(2) << 20),
+        );
+        let random = random_read.map_or_else(String::new, |iops| format!("random-read-4k-per-second = {iops}\n"));
+        let seek = format!("average-seek = \"{} ns\"\n", seek.as_nanos());
+        text.push_str(&self.published(&format!("{seek}{random}")));
+        Ok(text)
+    }
+
+    /// Beginning of the profile of a disk, with its geometry.
+    fn disk_geometry(&mut self, turns: u32, inner: Rate) -> String {
+        let DataSheet { capacity_bytes, sequential_read, .. } = *self.sheet;
         // In nanoseconds. A switch of the head takes a share of a turn, in which skewed tracks are not read.
         let turn_ns = 60_000_000_000 / u64::from(turns);
         let sectors_of = |rate: Rate| {
@@ -222,26 +248,7 @@ impl Draft<'_> {
                 skew + skew / 5,
             );
         }
-        let (single, full) = (micros(1_000).min(seek), Nanos::from_nanos(seek.as_nanos() * 2));
-        let _ = writeln!(
-            text,
-            "\n[mechanics]\nrotation = \"{turns} rpm\"\nhead-switch = \"{} ns\"\nwrite-settle = \"0.3 ms\"\n\
-             initial-phase = \"random\"\n\n[mechanics.seek]\ncurve = \"lee\"\nsingle = \"{} ns\"\naverage = \"{} ns\"\n\
-             full = \"{} ns\"\n\n[controller]\ninterface-rate = \"550 MB/s\"\nread-overhead = \"0.05 ms\"\n\
-             write-overhead = \"0.05 ms\"\nqueue-depth = 32\nsegments = {}\nsegment-size = \"1 MiB\"\n\
-             read-ahead = \"512 KiB\"\nwrite-buffer = \"{}\"\nwrite-ranges = 256\nwrite-cache = true\n\
-             immediate-read = true\nimmediate-write = true",
-            HEAD_SWITCH.as_nanos(),
-            single.as_nanos(),
-            seek.as_nanos(),
-            full.as_nanos(),
-            (buffer >> 21).clamp(4, 64),
-            Bytes(((buffer / 4) >> 20).max(2) << 20),
-        );
-        let random = random_read.map_or_else(String::new, |iops| format!("random-read-4k-per-second = {iops}\n"));
-        let seek = format!("average-seek = \"{} ns\"\n", seek.as_nanos());
-        text.push_str(&self.published(&format!("{seek}{random}")));
-        Ok(text)
+        text
     }
 
     fn published(&self, more: &str) -> String {

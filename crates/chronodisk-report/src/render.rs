@@ -148,19 +148,44 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
         return render_shadow(rep, shadow);
     }
     let mut facts = facts_table();
+    push_run(&mut facts, rep);
+    push_requests(&mut facts, &rep.summary);
+    if let Some(line) = rep.verdict.as_ref().and_then(Verdict::issuers_line) {
+        facts.row(["not the command's", &line]);
+    }
+    push_rate(&mut facts, &rep.summary, |rate| marked(rate, rep, Figure::Rate));
+    push_files(&mut facts, rep);
+    let late = format!(
+        "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",
+        rep.summary.late_share * 100.0,
+        LATENESS_UNNOTICED.as_micros_f64()
+    );
+    facts.row(["late", &late]);
+    let mut text = facts.render();
+    text.push('\n');
+    text.push_str(&distributions_of(run, rep).render());
+    if !rep.summaries_by_device.is_empty() {
+        text.push('\n');
+        text.push_str(&render_devices(run, &rep.summaries_by_device));
+    }
+    text
+}
+
+/// Times and end of the run.
+fn push_run(facts: &mut Table, rep: &RepResult) {
     if let Some(native) = &rep.native {
         let late = format!("{}; requests were late for at most {}", rep.run_time_ns, native.late_ns);
         facts.row(["run time", &late]);
         facts.row(["block device", &native.line()]);
     }
     match &rep.server {
-        Some(server) => push_server(&mut facts, server),
+        Some(server) => push_server(facts, server),
         None => {
             let host = format!("{} in the guest, {} on the host in all", rep.run_time_ns, rep.host_time_ns);
             facts.row(["run time", &marked(host, rep, Figure::RunTime)]);
         }
     }
-    push_verdict(&mut facts, rep);
+    push_verdict(facts, rep);
     facts.row(["exit status", &rep.exit_status.to_string()]);
     let around: Vec<String> = rep
         .phases
@@ -171,11 +196,10 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     if !around.is_empty() {
         facts.row(["before and after", &around.join(", ")]);
     }
-    push_requests(&mut facts, &rep.summary);
-    if let Some(line) = rep.verdict.as_ref().and_then(Verdict::issuers_line) {
-        facts.row(["not the command's", &line]);
-    }
-    push_rate(&mut facts, &rep.summary, |rate| marked(rate, rep, Figure::Rate));
+}
+
+/// Files of the host, squashed bytes, and calls that the guest refused.
+fn push_files(facts: &mut Table, rep: &RepResult) {
     let untimed = format!("{} read, {} written", size(rep.untimed_read_bytes), size(rep.untimed_written_bytes));
     if rep.server.is_none() {
         facts.row(["untimed host files", &untimed]);
@@ -191,36 +215,23 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     if let Some(refused) = rep.refused_calls.as_ref().filter(|refused| !refused.is_empty()) {
         facts.row(["refused calls", &render_refused_calls(refused)]);
     }
-    let late = format!(
-        "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",
-        rep.summary.late_share * 100.0,
-        LATENESS_UNNOTICED.as_micros_f64()
-    );
-    facts.row(["late", &late]);
-    let mut text = facts.render();
-    text.push('\n');
-    let mut distributions = distribution_table();
-    push_service_times(&mut distributions, &marked("service time".to_owned(), rep, Figure::ServiceTime), &rep.summary);
+}
+
+/// Service times, of each device too, and lateness.
+fn distributions_of(run: &RunResult, rep: &RepResult) -> Table {
+    let mut table = distribution_table();
+    push_service_times(&mut table, &marked("service time".to_owned(), rep, Figure::ServiceTime), &rep.summary);
     for (index, of_device) in rep.summaries_by_device.iter().enumerate() {
         let completed = of_device.requests - of_device.unfinished;
-        push_distribution(&mut distributions, &device_name(run, index), completed, of_device.service_time_us);
+        push_distribution(&mut table, &device_name(run, index), completed, of_device.service_time_us);
     }
-    push_distribution(
-        &mut distributions,
-        "lateness",
-        rep.summary.requests - rep.summary.unfinished,
-        rep.summary.lateness_us,
-    );
+    let completed = rep.summary.requests - rep.summary.unfinished;
+    push_distribution(&mut table, "lateness", completed, rep.summary.lateness_us);
     if let Some(server) = &rep.server {
-        let others = (rep.summary.requests - rep.summary.unfinished).saturating_sub(server.stolen_requests);
-        push_distribution(&mut distributions, "lateness, CPU not stolen", others, server.lateness_unstolen_us);
+        let others = completed.saturating_sub(server.stolen_requests);
+        push_distribution(&mut table, "lateness, CPU not stolen", others, server.lateness_unstolen_us);
     }
-    text.push_str(&distributions.render());
-    if !rep.summaries_by_device.is_empty() {
-        text.push('\n');
-        text.push_str(&render_devices(run, &rep.summaries_by_device));
-    }
-    text
+    table
 }
 
 /// A row for each device.

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::schema::to_json;
 use crate::streamed::StreamedDistribution;
 use crate::summary::{Distribution, bytes, ratio};
-use crate::table::{Align, Table};
+use crate::table::Align::{Left, Right};
+use crate::table::Table;
 
 /// Name and version of [`TraceStatistics`]'s form.
 pub const TRACE_STATISTICS_SCHEMA: &str = "chronodisk.trace-statistics/1";
@@ -479,7 +480,27 @@ impl TraceStatistics {
     /// Formats the statistics for people.
     #[must_use]
     pub fn render(&self) -> String {
-        use Align::{Left, Right};
+        let mut text = self.whole_table().render();
+        let volumes = (self.volumes > 1).then(|| self.volumes_table());
+        let bursts = (!self.burstiness.is_empty()).then(|| self.bursts_table());
+        let caches = (!self.cache_hits.is_empty()).then(|| self.caches_table());
+        let tables = [volumes, Some(self.sizes_table()), Some(self.times_table()), bursts, caches];
+        for table in tables.into_iter().flatten() {
+            text.push('\n');
+            text.push_str(&table.render());
+        }
+        if self.sampled_one_in > 1 {
+            let share = self.sampled_one_in;
+            text.push_str(&format!("Footprints and hits are estimated from one block of {share}.\n"));
+        }
+        if let Some(intervals) = &self.intervals {
+            text.push('\n');
+            text.push_str(&intervals.render());
+        }
+        text
+    }
+
+    fn whole_table(&self) -> Table {
         let mut table = Table::new([("", Left), ("", Right)]);
         let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
         line("requests", self.requests.to_string());
@@ -496,15 +517,17 @@ impl TraceStatistics {
         if let Some(share) = self.idle_share {
             line("idle", format!("{:.2} %", share * 100.0));
         }
-        let mut text = table.render();
-        if self.volumes > 1 {
-            let mut volumes = Table::new([("volume", Left), ("requests", Right)]);
-            self.requests_by_volume
-                .iter()
-                .for_each(|(name, requests)| volumes.row([name.clone(), requests.to_string()]));
-            text += &format!("\n{}", volumes.render());
-        }
-        let mut sizes = Table::new([
+        table
+    }
+
+    fn volumes_table(&self) -> Table {
+        let mut table = Table::new([("volume", Left), ("requests", Right)]);
+        self.requests_by_volume.iter().for_each(|(name, requests)| table.row([name.clone(), requests.to_string()]));
+        table
+    }
+
+    fn sizes_table(&self) -> Table {
+        let mut table = Table::new([
             ("operation", Left),
             ("requests", Right),
             ("MB", Right),
@@ -521,11 +544,13 @@ impl TraceStatistics {
             let [p50, p90, p99, max] = [size.p50, size.p90, size.p99, size.max].map(kib);
             let (count, megabytes, mean) =
                 (of_op.requests.to_string(), format!("{megabytes:.1}"), format!("{mean:.1}"));
-            sizes.row([op.clone(), count, megabytes, mean, p50, p90, p99, max]);
+            table.row([op.clone(), count, megabytes, mean, p50, p90, p99, max]);
         }
-        text.push('\n');
-        text.push_str(&sizes.render());
-        let mut times =
+        table
+    }
+
+    fn times_table(&self) -> Table {
+        let mut table =
             Table::new([("µs", Left), ("mean", Right), ("p50", Right), ("p90", Right), ("p99", Right), ("max", Right)]);
         let named = [
             ("interarrival", Some(self.interarrival_us)),
@@ -535,35 +560,25 @@ impl TraceStatistics {
         for (name, of) in named {
             let Some(of) = of else { continue };
             let values = [of.mean, of.p50, of.p90, of.p99, of.max].map(|value| format!("{value:.1}"));
-            times.row(std::iter::once(name.to_owned()).chain(values));
+            table.row(std::iter::once(name.to_owned()).chain(values));
         }
-        text.push('\n');
-        text.push_str(&times.render());
-        if !self.burstiness.is_empty() {
-            let mut table = Table::new([("window s", Right), ("variance / mean of arrivals", Right), ("most", Right)]);
-            for scale in &self.burstiness {
-                table.row([scale.window_s.to_string(), format!("{:.2}", scale.dispersion), scale.most.to_string()]);
-            }
-            text.push('\n');
-            text.push_str(&table.render());
+        table
+    }
+
+    fn bursts_table(&self) -> Table {
+        let mut table = Table::new([("window s", Right), ("variance / mean of arrivals", Right), ("most", Right)]);
+        for scale in &self.burstiness {
+            table.row([scale.window_s.to_string(), format!("{:.2}", scale.dispersion), scale.most.to_string()]);
         }
-        if !self.cache_hits.is_empty() {
-            let mut table = Table::new([("LRU cache", Right), ("hits %", Right)]);
-            for hits in self.cache_hits.iter().skip(self.cache_hits.len().saturating_sub(CACHES_SHOWN)) {
-                table.row([mib(hits.cache_bytes), format!("{:.2}", hits.share * 100.0)]);
-            }
-            text.push('\n');
-            text.push_str(&table.render());
+        table
+    }
+
+    fn caches_table(&self) -> Table {
+        let mut table = Table::new([("LRU cache", Right), ("hits %", Right)]);
+        for hits in self.cache_hits.iter().skip(self.cache_hits.len().saturating_sub(CACHES_SHOWN)) {
+            table.row([mib(hits.cache_bytes), format!("{:.2}", hits.share * 100.0)]);
         }
-        if self.sampled_one_in > 1 {
-            let share = self.sampled_one_in;
-            text.push_str(&format!("Footprints and hits are estimated from one block of {share}.\n"));
-        }
-        if let Some(intervals) = &self.intervals {
-            text.push('\n');
-            text.push_str(&intervals.render());
-        }
-        text
+        table
     }
 }
 
@@ -572,7 +587,6 @@ const CACHES_SHOWN: usize = 12;
 
 impl ResponseIntervals {
     fn render(&self) -> String {
-        use Align::{Left, Right};
         let mut table =
             Table::new([("response time, µs", Left), ("", Right), ("95 % BCa", Right), ("95 % percentile", Right)]);
         for figure in &self.figures {

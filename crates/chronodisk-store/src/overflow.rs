@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use crate::frames::{CHUNK_BYTES, Frames, PAGE_BYTES};
+pub use crate::frames::PAGE_BYTES;
+use crate::frames::{CHUNK_BYTES, Frames};
 use crate::loading::Loading;
 use crate::preload::{AccessList, Preload};
 use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len_of};

@@ -148,29 +148,11 @@ impl Cell {
         values.retain(|name, _| !name.starts_with("profile."));
         let mut words: Vec<String> = sweep.command.words().iter().map(|word| (*word).to_owned()).collect();
         let mut named = BTreeMap::new();
-        let mut profile = None;
+        let profile = self.profile(sweep, values.get("device").copied(), &changes, contents, &mut named)?;
         for (name, value) in &values {
-            if *name == "device"
-                && let Value::Text(device) = value
-            {
-                let key = sweep.key_of("device");
-                let profile_of_device =
-                    contents.profile(device).map_err(|error| sweep.wrong(&key, format!("{key}: {error}")))?;
-                if changes.is_empty() {
-                    if let Some(text) = profile_of_device {
-                        named.insert(device.clone(), digest(text.as_bytes()));
-                    }
-                } else {
-                    let key = sweep.key_of(&format!("profile.{}", changes[0].0));
-                    let wrong = |message: String| sweep.wrong(&key, format!("{key}: {message}"));
-                    let text = profile_of_device;
-                    let text = text.ok_or_else(|| wrong(format!("profile.KEY can't change {device}")))?;
-                    let text = changed_profile(&text, device, &changes).map_err(|error| wrong(error.to_string()))?;
-                    profile = Some((digest(text.as_bytes()), text));
-                    continue;
-                }
+            if !(profile.is_some() && *name == "device") {
+                push_option(name, value, &mut words);
             }
-            push_option(name, value, &mut words);
         }
         if let Some((digest, _)) = &profile {
             words.push(format!("--device=profile:{digest}"));
@@ -208,6 +190,32 @@ impl Cell {
             }
         }
         Ok(Prepared { key, arguments: words, profile })
+    }
+
+    /// The device's profile with the changes, and its digest; `None` without changes. A file that is used as it is gets
+    /// its digest in `named`.
+    fn profile(
+        &self,
+        sweep: &Sweep,
+        device: Option<&Value>,
+        changes: &[(&str, &Value)],
+        contents: &mut Contents,
+        named: &mut BTreeMap<String, String>,
+    ) -> Result<Option<(String, String)>, SweepError> {
+        let Some(Value::Text(device)) = device else { return Ok(None) };
+        let key = sweep.key_of("device");
+        let text = contents.profile(device).map_err(|error| sweep.wrong(&key, format!("{key}: {error}")))?;
+        let Some((first, _)) = changes.first() else {
+            if let Some(text) = text {
+                named.insert(device.clone(), digest(text.as_bytes()));
+            }
+            return Ok(None);
+        };
+        let key = sweep.key_of(&format!("profile.{first}"));
+        let wrong = |message: String| sweep.wrong(&key, format!("{key}: {message}"));
+        let text = text.ok_or_else(|| wrong(format!("profile.KEY can't change {device}")))?;
+        let text = changed_profile(&text, device, changes).map_err(|error| wrong(error.to_string()))?;
+        Ok(Some((digest(text.as_bytes()), text)))
     }
 }
 

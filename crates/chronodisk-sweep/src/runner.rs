@@ -438,6 +438,19 @@ struct Partial {
     kept: PathBuf,
 }
 
+impl Partial {
+    /// Moves a run that was written to its final place, instead of an earlier one, and removes the temporary folder.
+    fn keep(self) -> Result<(), SweepError> {
+        let Partial { around, run, kept } = self;
+        if run.exists() {
+            let _ = fs::remove_dir_all(&kept);
+            fs::rename(&run, &kept).map_err(|error| SweepError::io("write", &kept, &error))?;
+        }
+        let _ = fs::remove_dir_all(&around);
+        Ok(())
+    }
+}
+
 /// Removes the leftovers of killed cells.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory.join("runs")) else { return };
@@ -495,22 +508,7 @@ impl Task {
         let mut arguments = self.arguments.clone();
         // A remote worker does not have the sweep's directory.
         let elsewhere = self.profile_elsewhere(&mut arguments)?;
-        let partial = match &self.runs {
-            Some(runs) => {
-                // A run records its folder's name, so the folder has its final name from the start.
-                let around = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
-                fs::create_dir_all(&around).map_err(|error| SweepError::io("create", &around, &error))?;
-                let partial = around.join(&self.name);
-                let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-                arguments.insert(before, format!("--output={}", partial.display()));
-                // A summary contains host times, and would hide a program's error messages.
-                if self.can_be_quiet && !arguments[..before].iter().any(|word| word == "--quiet") {
-                    arguments.insert(before, "--quiet".to_owned());
-                }
-                Some(Partial { around, run: partial, kept: runs.join(&self.name) })
-            }
-            None => None,
-        };
+        let partial = self.runs.as_ref().map(|runs| self.partial(runs, &mut arguments)).transpose()?;
         let output = noted
             .children
             .output(Process::new(executable).args(&arguments), Role::Cell)
@@ -534,9 +532,6 @@ impl Task {
             return Ok(None);
         }
         torn_down?;
-        let tail = |bytes: &[u8]| {
-            String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MESSAGE_BYTES)..]).trim().to_owned()
-        };
         if HOPELESS.contains(&status) && self.runs.is_none() {
             let words = arguments.join(" ");
             let told = tail(&output.stderr);
@@ -549,13 +544,7 @@ impl Task {
             (0, None) => Some("it printed no result".to_owned()),
             _ => Some(tail(&output.stderr)).filter(|told| !told.is_empty()).or_else(|| Some(ended_with(status))),
         };
-        if let Some(Partial { around, run, kept }) = partial {
-            if run.exists() {
-                let _ = fs::remove_dir_all(&kept);
-                fs::rename(&run, &kept).map_err(|error| SweepError::io("write", &kept, &error))?;
-            }
-            let _ = fs::remove_dir_all(&around);
-        }
+        partial.map_or(Ok(()), Partial::keep)?;
         Ok(Some(Done {
             key: self.key.clone(),
             executable: self.executable.digest.clone(),
@@ -567,6 +556,21 @@ impl Task {
             name: self.name.clone(),
             was_there: false,
         }))
+    }
+
+    /// A folder for the run, which the command is told to write.
+    fn partial(&self, runs: &Path, arguments: &mut Vec<String>) -> Result<Partial, SweepError> {
+        // A run records its folder's name, so the folder has its final name from the start.
+        let around = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
+        fs::create_dir_all(&around).map_err(|error| SweepError::io("create", &around, &error))?;
+        let run = around.join(&self.name);
+        let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+        arguments.insert(before, format!("--output={}", run.display()));
+        // A summary contains host times, and would hide a program's error messages.
+        if self.can_be_quiet && !arguments[..before].iter().any(|word| word == "--quiet") {
+            arguments.insert(before, "--quiet".to_owned());
+        }
+        Ok(Partial { around, run, kept: runs.join(&self.name) })
     }
 
     /// Writes the sweep's generated profile into a temporary file if its own file is missing.
@@ -603,6 +607,11 @@ struct Noted<'a> {
 }
 
 /// The message for a cell that failed without one.
+/// The last part of a program's messages.
+fn tail(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MESSAGE_BYTES)..]).trim().to_owned()
+}
+
 fn ended_with(status: i32) -> String {
     match status {
         129..=192 => format!("signal {} ended it", status - 128),

@@ -299,6 +299,23 @@ impl Layout {
                 check_memory(&self.writable, memory)?;
                 Ok(body(Operation::Identify, 0, 0, self.writable))
             }
+            kind => {
+                let body = |operation, sectors, segments| body(operation, sector, sectors, segments);
+                self.parse_zone_command(kind, sector, memory, limits, body)
+            }
+        }
+    }
+
+    /// Reads a command of a zoned device.
+    fn parse_zone_command(
+        mut self,
+        kind: u32,
+        sector: u64,
+        memory: &impl GuestMemory,
+        limits: &Limits,
+        body: impl FnOnce(Operation, u32, Vec<Segment>) -> Body,
+    ) -> Result<Body, BadRequestKind> {
+        match kind {
             VIRTIO_BLK_T_ZONE_APPEND => {
                 limits.negotiated(VIRTIO_BLK_F_ZONED)?;
                 let written_at = self.take_written_at(memory)?;
@@ -306,7 +323,7 @@ impl Layout {
                 if sectors > limits.append_sectors_max {
                     return Err(BadRequestKind::TooLong);
                 }
-                Ok(Body { written_at, ..body(Operation::Device(Op::ZoneAppend), sector, sectors, self.readable) })
+                Ok(Body { written_at, ..body(Operation::Device(Op::ZoneAppend), sectors, self.readable) })
             }
             VIRTIO_BLK_T_ZONE_REPORT => {
                 limits.negotiated(VIRTIO_BLK_F_ZONED)?;
@@ -315,18 +332,18 @@ impl Layout {
                 if len_bytes(&self.writable) < REPORT_HEADER_BYTES {
                     return Err(BadRequestKind::AnswerRoom);
                 }
-                Ok(body(Operation::ReportZones, sector, 0, self.writable))
+                Ok(body(Operation::ReportZones, 0, self.writable))
             }
             VIRTIO_BLK_T_ZONE_RESET_ALL => {
                 limits.negotiated(VIRTIO_BLK_F_ZONED)?;
-                Ok(body(Operation::ResetAllZones, 0, 0, Vec::new()))
+                Ok(Body { sector: 0, ..body(Operation::ResetAllZones, 0, Vec::new()) })
             }
             kind => {
                 let op = zone_operation(kind).ok_or(BadRequestKind::UnknownType)?;
                 limits.negotiated(VIRTIO_BLK_F_ZONED)?;
                 limits.check_range(sector, limits.block_sectors)?;
                 let sectors = u32::try_from(limits.block_sectors).expect("a logical block has at most 4 KiB");
-                Ok(body(Operation::Device(op), sector, sectors, Vec::new()))
+                Ok(body(Operation::Device(op), sectors, Vec::new()))
             }
         }
     }

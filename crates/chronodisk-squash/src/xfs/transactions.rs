@@ -115,27 +115,7 @@ impl Xfs {
         let mut changed: Vec<OldBlock> = Vec::new();
         let mut understood = true;
         for item in &checkpoint.items {
-            let Item::Block { sector, len_bytes, parts } = item else { continue };
-            let at_bytes = sector.saturating_mul(ADDRESS_BYTES);
-            let (block, skip_bytes) = (at_bytes / superblock.block_bytes, at_bytes % superblock.block_bytes);
-            if *len_bytes != superblock.block_bytes || skip_bytes != 0 || block >= superblock.blocks_count {
-                continue;
-            }
-            let mut bytes = vec![0; superblock.block_bytes as usize];
-            self.read_committed(&names.committed, block, &mut bytes, blocks)?;
-            let before = bytes.clone();
-            parts.iter().for_each(|(at, part)| bytes[*at..at + part.len()].copy_from_slice(part));
-            let at_place = recovered && names.committed.block(block).is_none();
-            if at_place && block_lsn(&before, superblock).is_some_and(|lsn| lsn >= checkpoint.lsn) {
-                continue;
-            }
-            if let Some(at) = block_lsn_at(&bytes, superblock) {
-                bytes[at..at + 8].copy_from_slice(&checkpoint.lsn.to_be_bytes());
-                names.committed.blocks.insert(block, bytes);
-                changed.push((block, before));
-            } else {
-                names.committed.blocks.remove(&block);
-            }
+            changed.extend(self.enter_block(names, item, checkpoint.lsn, recovered, blocks)?);
         }
         let mut changed_inodes = Vec::new();
         for item in checkpoint.items {
@@ -174,6 +154,39 @@ impl Xfs {
             return Ok((Vec::new(), Vec::new()));
         }
         Ok((changed_inodes, changed))
+    }
+
+    /// Takes a block of a transaction. Returns it as it was before, if its change has an effect.
+    fn enter_block(
+        &self,
+        names: &mut Names,
+        item: &Item,
+        checkpoint_lsn: u64,
+        recovered: bool,
+        blocks: &mut Blocks,
+    ) -> Result<Option<OldBlock>, StoreError> {
+        let superblock = &self.superblock;
+        let Item::Block { sector, len_bytes, parts } = item else { return Ok(None) };
+        let at_bytes = sector.saturating_mul(ADDRESS_BYTES);
+        let (block, skip_bytes) = (at_bytes / superblock.block_bytes, at_bytes % superblock.block_bytes);
+        if *len_bytes != superblock.block_bytes || skip_bytes != 0 || block >= superblock.blocks_count {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; superblock.block_bytes as usize];
+        self.read_committed(&names.committed, block, &mut bytes, blocks)?;
+        let before = bytes.clone();
+        parts.iter().for_each(|(at, part)| bytes[*at..at + part.len()].copy_from_slice(part));
+        let at_place = recovered && names.committed.block(block).is_none();
+        if at_place && block_lsn(&before, superblock).is_some_and(|lsn| lsn >= checkpoint_lsn) {
+            return Ok(None);
+        }
+        let Some(at) = block_lsn_at(&bytes, superblock) else {
+            names.committed.blocks.remove(&block);
+            return Ok(None);
+        };
+        bytes[at..at + 8].copy_from_slice(&checkpoint_lsn.to_be_bytes());
+        names.committed.blocks.insert(block, bytes);
+        Ok(Some((block, before)))
     }
 
     /// Handles the changes of a committed transaction.

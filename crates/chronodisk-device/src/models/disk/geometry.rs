@@ -274,41 +274,9 @@ impl Zone {
         turn: u64,
     ) -> Result<Zone, &'static str> {
         let cylinders = zone.last_cylinder - zone.first_cylinder + 1;
-        let per_track = u64::from(zone.blocks_per_track);
-        let per_cylinder = per_track * u64::from(parameters.surfaces);
         let tracks = u64::from(cylinders) * u64::from(parameters.surfaces);
-        let positions = tracks * per_track;
-        let range = u64::from(parameters.spare_range_cylinders);
-        let slips = zone.slips.len() as u64;
-        let whole = Unit { grain: 1, gross: positions, net: positions, front: 0, to_end: false };
-        let in_cylinder =
-            |front, to_end| Unit { gross: per_cylinder, net: per_cylinder - zone.spares, front, to_end, ..whole };
-        let (unit, lost) = match parameters.sparing {
-            Sparing::None => (whole, 0),
-            Sparing::TracksAtZoneEnd => {
-                (Unit { grain: per_track, gross: tracks, net: tracks, ..whole }, zone.spares * per_track)
-            }
-            Sparing::BlocksAtCylinderEnd => (in_cylinder(0, false), zone.spares * u64::from(cylinders)),
-            Sparing::BlocksAtCylinderEndSlipsToDiskEnd => {
-                (in_cylinder(0, true), zone.spares * u64::from(cylinders) + slips)
-            }
-            Sparing::BlocksAtCylinderFront => (in_cylinder(zone.spares, false), zone.spares * u64::from(cylinders)),
-            Sparing::BlocksAtCylinderFrontSlipsToDiskEnd => {
-                (in_cylinder(zone.spares, true), zone.spares * u64::from(cylinders) + slips)
-            }
-            Sparing::BlocksAtTrackEnd => {
-                let unit = Unit { gross: per_track, net: per_track - zone.spares, ..whole };
-                (unit, zone.spares * tracks)
-            }
-            Sparing::BlocksAtDiskEnd => (whole, slips),
-            Sparing::BlocksAtRangeEnd => {
-                let gross = per_cylinder * range;
-                let unit = Unit { gross, net: gross - zone.spares, ..whole };
-                (unit, zone.spares * (u64::from(cylinders) / range))
-            }
-            Sparing::BlocksAtZoneEnd => (whole, zone.spares),
-            Sparing::BlocksAtZoneEndSlipsToDiskEnd => (whole, zone.spares + slips),
-        };
+        let positions = tracks * u64::from(zone.blocks_per_track);
+        let (unit, lost) = Zone::unit(parameters, zone);
         let blocks = positions
             .checked_sub(zone.empty_blocks)
             .and_then(|left| left.checked_sub(lost))
@@ -357,6 +325,46 @@ impl Zone {
             skewing_slips: if skewing { zone.slips.clone() } else { Vec::new() },
             skew_by_track,
         })
+    }
+
+    /// Unit in which blocks and spares take turns, and the number of blocks that spares and slips take.
+    fn unit(parameters: &GeometryParameters, zone: &ZoneParameters) -> (Unit, u64) {
+        let cylinders = zone.last_cylinder - zone.first_cylinder + 1;
+        let per_track = u64::from(zone.blocks_per_track);
+        let per_cylinder = per_track * u64::from(parameters.surfaces);
+        let tracks = u64::from(cylinders) * u64::from(parameters.surfaces);
+        let positions = tracks * per_track;
+        let range = u64::from(parameters.spare_range_cylinders);
+        let slips = zone.slips.len() as u64;
+        let whole = Unit { grain: 1, gross: positions, net: positions, front: 0, to_end: false };
+        let in_cylinder =
+            |front, to_end| Unit { gross: per_cylinder, net: per_cylinder - zone.spares, front, to_end, ..whole };
+        match parameters.sparing {
+            Sparing::None => (whole, 0),
+            Sparing::TracksAtZoneEnd => {
+                (Unit { grain: per_track, gross: tracks, net: tracks, ..whole }, zone.spares * per_track)
+            }
+            Sparing::BlocksAtCylinderEnd => (in_cylinder(0, false), zone.spares * u64::from(cylinders)),
+            Sparing::BlocksAtCylinderEndSlipsToDiskEnd => {
+                (in_cylinder(0, true), zone.spares * u64::from(cylinders) + slips)
+            }
+            Sparing::BlocksAtCylinderFront => (in_cylinder(zone.spares, false), zone.spares * u64::from(cylinders)),
+            Sparing::BlocksAtCylinderFrontSlipsToDiskEnd => {
+                (in_cylinder(zone.spares, true), zone.spares * u64::from(cylinders) + slips)
+            }
+            Sparing::BlocksAtTrackEnd => {
+                let unit = Unit { gross: per_track, net: per_track - zone.spares, ..whole };
+                (unit, zone.spares * tracks)
+            }
+            Sparing::BlocksAtDiskEnd => (whole, slips),
+            Sparing::BlocksAtRangeEnd => {
+                let gross = per_cylinder * range;
+                let unit = Unit { gross, net: gross - zone.spares, ..whole };
+                (unit, zone.spares * (u64::from(cylinders) / range))
+            }
+            Sparing::BlocksAtZoneEnd => (whole, zone.spares),
+            Sparing::BlocksAtZoneEndSlipsToDiskEnd => (whole, zone.spares + slips),
+        }
     }
 
     fn tracks(&self, surfaces: u32) -> u64 {
