@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::built_kernel::cache_folder;
-use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
-use crate::launch::{RunError, RunOptions, RunOutcome};
-use crate::outcome::Doing;
-use crate::spec::Stage;
-use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
+use crate::kernel::built::cache_folder;
+use crate::launcher::launch::{RunError, RunOptions, RunOutcome};
+use crate::launcher::outcome::Doing;
+use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
+use crate::shared::spec::Stage;
+use crate::shared::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file's schema.
 pub const SCHEMA: &str = "chronodisk.calibration/6";
