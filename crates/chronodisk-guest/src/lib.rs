@@ -22,19 +22,16 @@ mod recording;
 mod shared;
 
 pub use backend::process::guest_backend;
-pub use backend::samples::{ComponentSample, Sample};
-pub use backend::zones::{ZonesBegan, zone_shape};
-pub use inside::generic_code::GenericCode;
-pub use inside::init::{DEVICE, guest_init};
-pub use inside::replay::{ReplayOutcome, ThinkTime, guest_replay};
-pub use inside::root::RootChoice;
-pub use inside::settle::Settled;
-pub use inside::states::{StateReport, StateStep, StatesOptions, guest_states};
+pub use inside::init::guest_init;
+pub use inside::replay::guest_replay;
+pub use inside::states::guest_states;
 pub use kernel::built as built_kernel;
 pub use launcher::host::{HostLacks, UserModeLinux};
-pub use launcher::launch::{DeviceOptions, ModelChoice, ReplayOptions, RunOptions, StoreChoice, run};
+pub use launcher::launch::run;
 pub use launcher::outcome::{RunError, RunOutcome};
 pub use launcher::progress::{Progress, RunEvent};
+pub use launcher::replay::{ReplayOutcome, ThinkTime};
+pub use launcher::run_options::{ReplayOptions, RunOptions};
 pub use launcher::sweeper::guest_sweeper;
 pub use recording::{Recording, RecordingError};
 pub use shared::control::BackendReport;
@@ -42,9 +39,14 @@ pub use shared::costs::{
     KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, TSC_EXTRA_NANOS_DEFAULT, Work, WorkCost, Worked,
 };
 pub use shared::descriptors::DEVICES_MAX;
+pub use shared::device_names::DEVICE;
+pub use shared::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 pub use shared::filesystem::FileSystem;
 pub use shared::page::{ClockCounters, ClockOptions, INTERRUPT_NANOS_DEFAULT, Traffic};
-pub use shared::spec::{CheckResult, DroppedFiles, Stage};
+pub use shared::samples::{ComponentSample, Sample};
+pub use shared::spec::{CheckResult, DroppedFiles, GenericCode, RootChoice, Settled, Stage};
+pub use shared::states::{StateReport, StateStep, StatesOptions};
 pub use shared::time::{
     CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, PROCESSORS_MAX, QUANTUM_DEFAULT, StoppingCpu,
 };
+pub use shared::zones::{ZonesBegan, zone_shape};

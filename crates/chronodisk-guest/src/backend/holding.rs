@@ -8,8 +8,8 @@ use std::path::Path;
 
 use chronodisk_store::Store;
 
-use crate::launcher::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::shared::control::BackendSpec;
+use crate::shared::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::shared::filesystem::FileSystem;
 
 /// Content of a store, by its beginning.

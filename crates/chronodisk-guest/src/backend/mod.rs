@@ -3,6 +3,6 @@
 mod holding;
 pub(crate) mod process;
 mod real_time;
-pub(crate) mod samples;
+mod sampler;
 mod throttled;
-pub(crate) mod zones;
+mod zones;

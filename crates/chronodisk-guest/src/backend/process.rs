@@ -24,19 +24,21 @@ use chronodisk_store::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::backend::holding::{self, Place};
-use crate::backend::real_time::RealTime;
-use crate::backend::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
-use crate::backend::throttled::ThrottledStore;
-use crate::backend::zones::{self, ZonesBegan};
-use crate::inside::init::device_name;
-use crate::launcher::launch::{DeviceOptions, ModelChoice, StoreChoice};
+use super::holding::{self, Place};
+use super::real_time::RealTime;
+use super::sampler::{Sampler, ThreadCpuClock, resident_bytes};
+use super::throttled::ThrottledStore;
+use super::zones;
 use crate::shared::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::shared::descriptors;
+use crate::shared::device_names::device_name;
+use crate::shared::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::shared::filesystem::FileSystem;
 use crate::shared::layout::{self, Ask, Clock};
 use crate::shared::page::{self, ClockPage, QUESTION_BYTES, Question};
 use crate::shared::records;
+use crate::shared::samples::Sample;
+use crate::shared::zones::ZonesBegan;
 
 /// Runs as the backend of a guest, with the descriptors that the launcher bequeathed.
 #[must_use]

@@ -4,16 +4,15 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use chronodisk_device::DeviceInfo;
 use chronodisk_engine::ModelPort;
 use chronodisk_front::vhost_user::VhostUserSession;
 use chronodisk_sim::SECTOR_BYTES;
 use chronodisk_store::{Durability, KeptZone, Store, ZoneFile, ZoneShape, discard_unwritten};
-use serde::{Deserialize, Serialize};
 
-use crate::backend::process::durability;
-use crate::launcher::launch::{DeviceOptions, StoreChoice};
+use super::process::durability;
+use crate::shared::device_options::{DeviceOptions, StoreChoice};
 use crate::shared::filesystem::FileSystem;
+use crate::shared::zones::{ZonesBegan, zone_shape};
 
 /// Size of a zone in bytes, if the device has zones.
 pub(crate) fn zone_bytes(port: &ModelPort) -> Option<u64> {
@@ -26,55 +25,6 @@ pub(crate) fn common_block_bytes(file_system: FileSystem, ports: &[ModelPort]) -
     let is_joined = file_system == FileSystem::F2fs && ports.iter().any(|port| port.info().zones.is_some());
     let sizes = ports.iter().map(|port| port.info().logical_block_bytes);
     if is_joined { sizes.max().unwrap_or(0) } else { 0 }
-}
-
-/// The zones of a device, if it has zones.
-#[must_use]
-pub fn zone_shape(info: &DeviceInfo) -> Option<ZoneShape> {
-    let zones = info.zones?;
-    let count = u32::try_from(info.capacity_sectors / zones.size_sectors).ok()?;
-    Some(ZoneShape {
-        count,
-        size_sectors: zones.size_sectors,
-        capacity_sectors: zones.capacity_sectors,
-        conventional: zones.conventional,
-    })
-}
-
-/// The zones with which a device began, some of them written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ZonesBegan {
-    /// Number of the device.
-    pub device: usize,
-    size_sectors: u64,
-    capacity_sectors: u64,
-    conventional: u32,
-    /// Sectors written, and whether it is full, by zone.
-    zones: Vec<(u64, bool)>,
-}
-
-impl ZonesBegan {
-    /// `None` if all zones are empty, as on a new device.
-    pub(crate) fn of(device: usize, shape: &ZoneShape, kept: &[KeptZone]) -> Option<Self> {
-        let zones = kept.iter().map(|zone| (zone.written_sectors, zone.full)).collect();
-        kept.iter().any(|zone| *zone != KeptZone::default()).then_some(ZonesBegan {
-            device,
-            size_sectors: shape.size_sectors,
-            capacity_sectors: shape.capacity_sectors,
-            conventional: shape.conventional,
-            zones,
-        })
-    }
-
-    /// The contents of a file with their write pointers, in the form of the file beside a store.
-    #[must_use]
-    pub fn file(&self) -> Vec<u8> {
-        let count = u32::try_from(self.zones.len()).expect("a device has fewer zones");
-        let ZonesBegan { size_sectors, capacity_sectors, conventional, .. } = *self;
-        let shape = ZoneShape { count, size_sectors, capacity_sectors, conventional };
-        let kept = |&(written_sectors, full): &(u64, bool)| KeptZone { written_sectors, full };
-        shape.encode(&self.zones.iter().map(kept).collect::<Vec<_>>())
-    }
 }
 
 /// Write pointers that belong beside the file of a store.

@@ -22,8 +22,8 @@ pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::kernel::built::cache_folder;
-use crate::launcher::launch::{RunError, RunOptions, RunOutcome};
-use crate::launcher::outcome::Doing;
+use crate::launcher::outcome::{Doing, RunError, RunOutcome};
+use crate::launcher::run_options::RunOptions;
 use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
 use crate::shared::spec::Stage;
 use crate::shared::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};

@@ -8,16 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use serde::{Deserialize, Serialize};
-
-/// An algorithm, and the file systems or arrays that use its generic code; empty if these are unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GenericCode {
-    /// Common name of the algorithm.
-    pub algorithm: String,
-    /// Names of its users.
-    pub holders: Vec<String>,
-}
+use crate::shared::spec::GenericCode;
 
 /// Algorithms for which x86-64 kernels use special instructions, by the name of their generic code in the crypto
 /// interface.

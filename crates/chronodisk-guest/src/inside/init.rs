@@ -18,34 +18,26 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
-use crate::inside::dropped::UpperLayer;
-use crate::inside::generic_code::{self, CryptoUsers};
-use crate::inside::kernel_log::{KernelLog, LogPlace};
-use crate::inside::leftovers::Mounts;
-use crate::inside::machine;
-use crate::inside::relay::{self, CommandEnd, Serial};
-use crate::inside::root::{self, RootChoice};
-use crate::inside::settle::{Settled, settle};
-use crate::inside::trap_probe;
-use crate::inside::zonefs;
-use crate::launcher::modules;
-use crate::recording;
+use super::dropped::UpperLayer;
+use super::generic_code::{self, CryptoUsers};
+use super::kernel_log::{KernelLog, LogPlace};
+use super::leftovers::Mounts;
+use super::machine;
+use super::modules;
+use super::recording;
+use super::relay::{self, CommandEnd, Serial};
+use super::root;
+use super::settle::settle;
+use super::trap_probe;
+use super::zonefs;
+use crate::shared::device_names::{DEVICE, device_name};
 use crate::shared::filesystem::{FileSystem, uuid_of};
-use crate::shared::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, Stage};
+use crate::shared::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, RootChoice, Settled, Stage};
 
-/// The first device's name in the guest; it holds the file system.
-pub const DEVICE: &str = "/dev/vda";
-/// The variable of the command that names the first device.
-pub(crate) const DEVICE_VARIABLE: &str = "CHRONODISK_DEVICE";
 /// The serial line to the launcher.
 const SERIAL: &str = "/dev/ttyS0";
 /// Usual folders of programs, including those that only root calls.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// The guest's name for a device, counted from 0.
-pub(crate) fn device_name(index: usize) -> String {
-    format!("vd{}", char::from(b'a' + index as u8))
-}
 
 /// Runs as the guest's first process and powers the guest off; never returns.
 pub fn guest_init() -> ! {

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::mount::mount_bind;
 use rustix::system::sethostname;
 
-use crate::inside::init::device_name;
+use crate::shared::device_names::device_name;
 
 /// Equal on all hosts, because program output may depend on it.
 const HOST_NAME: &str = "chronodisk";

@@ -13,13 +13,13 @@ use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use serde::Serialize;
 
-use crate::inside::init::{command_of, pid_of};
-use crate::inside::root::{ROOT, RootChoice};
-use crate::launcher::signals::asks_to_end;
-use crate::recording;
-use crate::shared::acknowledge;
+use super::acknowledge;
+use super::init::{command_of, pid_of};
+use super::recording;
+use super::root::ROOT;
 use crate::shared::frames::{self, Decoder, Kind};
-use crate::shared::spec::{Ending, GuestSpec, Mark};
+use crate::shared::signals::asks_to_end;
+use crate::shared::spec::{Ending, GuestSpec, Mark, RootChoice};
 
 /// Standard input that the guest takes ahead of the command's reading it.
 const STDIN_WINDOW_BYTES: u32 = 64 << 10;

@@ -19,22 +19,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
-use serde::{Deserialize, Serialize};
 
 use crate::shared::spec::GuestSpec;
-
-/// Place of a guest's root.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RootChoice {
-    /// The host's tree, untimed.
-    #[default]
-    Host,
-    /// The first device, over the host's tree.
-    Device {
-        /// Files and complete folders that are copied in addition to the program's own; absolute paths.
-        files: Vec<PathBuf>,
-    },
-}
 
 /// Mount point of the device's file system in the first process's own tree, which the command does not see.
 pub(crate) const DEVICE_TREE: &str = "/.chronodisk-device";
@@ -428,6 +414,7 @@ fn loader_of(head: &[u8]) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use crate::shared::filesystem::FileSystem;
+    use crate::shared::spec::RootChoice;
 
     fn spec(command: &[&str], working_directory: &Path) -> GuestSpec {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().into()).collect();

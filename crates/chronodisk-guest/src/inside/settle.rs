@@ -7,9 +7,8 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::inside::init::device_name;
+use crate::shared::device_names::device_name;
+use crate::shared::spec::Settled;
 
 /// Time without a request after which a device counts as idle, in the guest's time.
 const QUIET: Duration = Duration::from_secs(1);
@@ -18,18 +17,6 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// The thread that reads bitmaps ahead and writes inode tables (`fs/ext4/super.c`). It pauses between two groups for
 /// ten times as long as the first took, and up to five seconds before it begins. It ends after its work.
 const LAZY_THREAD: &str = "ext4lazyinit";
-
-/// End of the wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Settled {
-    /// No wait was needed.
-    #[default]
-    NotAwaited,
-    /// The devices are idle.
-    Idle,
-    /// The file system still works after the longest wait.
-    StillBusy,
-}
 
 /// Waits for idle devices.
 pub(crate) fn settle(devices: usize) -> io::Result<Settled> {

@@ -17,27 +17,26 @@ use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::inside::init::{DEVICE, DEVICE_VARIABLE};
-use crate::inside::replay;
-use crate::inside::states;
-use crate::launcher::host::{self, CounterReading, HostCpu, UserModeLinux, is_shell, may_wait, wait_for};
-use crate::launcher::modules::Modules;
-use crate::launcher::outcome::Doing;
-pub use crate::launcher::outcome::{RunError, RunOutcome};
-use crate::launcher::output::{Outputs, Target};
-use crate::launcher::processes::{Backend, Guest, Inheritance, describe};
-use crate::launcher::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
-pub use crate::launcher::run_options::{ReplayOptions, RunOptions};
-use crate::launcher::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_end};
+use super::host::{self, CounterReading, HostCpu, UserModeLinux, is_shell, may_wait, wait_for};
+use super::modules::Modules;
+use super::outcome::{Doing, RunError, RunOutcome};
+use super::output::{Outputs, Target};
+use super::own_commands;
+use super::processes::{Backend, Guest, Inheritance, describe};
+use super::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
+use super::replay;
+use super::run_options::RunOptions;
+use super::signals::{Demand, EndingRun, Part, Signals, TerminalGuard};
 use crate::recording::Recording;
 use crate::shared::acknowledge;
 use crate::shared::costs::{Work, Worked};
 use crate::shared::descriptors::DEVICES_MAX;
-pub use crate::shared::device_options::{DeviceOptions, ModelChoice, StoreChoice};
+use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE};
 use crate::shared::filesystem::FileSystem;
 use crate::shared::frames::{self, Decoder, Kind};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
 use crate::shared::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
+use crate::shared::signals::asks_to_end;
 use crate::shared::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::shared::time::GuestTime;
 
@@ -216,8 +215,8 @@ impl Run<'_> {
         let acknowledges = (options.acknowledges || options.states.is_some()).then(pipe);
         let mut spec = GuestSpec {
             command: match (&options.replay, &options.states) {
-                (Some(_), _) => replay::command(&identity),
-                (None, Some(states)) => states::command(states, &identity),
+                (Some(_), _) => own_commands::replayer(&identity),
+                (None, Some(states)) => own_commands::checker(states, &identity),
                 (None, None) => options.command.iter().map(bytes).collect(),
             },
             replays: options.replay.is_some(),

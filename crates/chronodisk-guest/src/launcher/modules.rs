@@ -2,12 +2,9 @@
 //! because reading it would take a guest longer than loading them. The guest loads them from the host's tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-
-use rustix::system::finit_module;
 
 use crate::shared::filesystem::FileSystem;
 use crate::shared::spec::GuestSpec;
@@ -139,15 +136,6 @@ fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
         names.push("overlay");
     }
     names
-}
-
-/// Loads a module from a file, unless it is loaded already.
-pub(crate) fn load_file(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
-    match finit_module(file.as_fd(), c"", 0) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn name_of(path: &str) -> String {

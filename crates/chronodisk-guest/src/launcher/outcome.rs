@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use chronodisk_sim::{Nanos, RequestRecord};
 
-use crate::inside::generic_code::GenericCode;
-use crate::inside::replay::ReplayOutcome;
-use crate::inside::settle::Settled;
-use crate::launcher::host::HostLacks;
+use super::host::HostLacks;
+use super::replay::ReplayOutcome;
 use crate::shared::control::BackendReport;
 use crate::shared::costs::{Work, Worked};
 use crate::shared::filesystem::FileSystem;
 use crate::shared::page::{ClockCounters, ClockOptions};
+use crate::shared::spec::GenericCode;
+use crate::shared::spec::Settled;
 use crate::shared::spec::{CheckResult, DroppedFiles, Stage};
 
 /// Result of a run whose command was started.

@@ -14,20 +14,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
+use super::host::{self, HostLacks, UserModeLinux};
+use super::outcome::{Doing, RunError};
+use super::run_options::RunOptions;
+use super::signals::Signals;
+use super::sweeper::Sweeper;
 use crate::confinement::{self, Needs, Refusals};
-use crate::inside::init::device_name;
-use crate::launcher::host::{self, HostLacks, UserModeLinux};
-use crate::launcher::launch::RunOptions;
-use crate::launcher::outcome::{Doing, RunError};
-use crate::launcher::signals::{Signals, asks_to_end};
-use crate::launcher::sweeper::Sweeper;
 use crate::shared::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::shared::descriptors;
+use crate::shared::device_names::device_name;
 use crate::shared::filesystem::FileSystem;
 use crate::shared::layout::{
     CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, RECORDING_VARIABLE,
     SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
 };
+use crate::shared::signals::asks_to_end;
 use crate::shared::time::GuestTime;
 
 /// Console text kept for crash reports.

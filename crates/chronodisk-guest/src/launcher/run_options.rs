@@ -9,13 +9,13 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 
-use crate::inside::replay::ThinkTime;
-use crate::inside::root::RootChoice;
-use crate::inside::states::StatesOptions;
-use crate::launcher::host::UserModeLinux;
+use super::host::UserModeLinux;
+use super::replay::ThinkTime;
 use crate::recording::Recording;
 use crate::shared::device_options::DeviceOptions;
 use crate::shared::filesystem::FileSystem;
+use crate::shared::spec::RootChoice;
+use crate::shared::states::StatesOptions;
 use crate::shared::time::GuestTime;
 
 const PATIENCE: Duration = Duration::from_secs(60);

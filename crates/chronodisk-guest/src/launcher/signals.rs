@@ -21,11 +21,6 @@ const CAUGHT: [libc::c_int; 8] = [
     libc::SIGCHLD,
 ];
 
-/// Whether a signal asks its receiver to end.
-pub(crate) fn asks_to_end(signal: libc::c_int) -> bool {
-    matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
-}
-
 /// Collects signals instead of letting them act, until it is dropped.
 pub(crate) struct Signals {
     fd: OwnedFd,

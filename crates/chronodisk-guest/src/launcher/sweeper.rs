@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::launcher::processes::own_process_group;
+use super::processes::own_process_group;
 
 /// The launcher's handle of the sweeper. Dropping it kills the guest's leftovers.
 pub(crate) struct Sweeper {

@@ -1,23 +1,7 @@
 //! The pipe for acknowledgements: the command writes to it outside the device, and the launcher keeps the bytes with
 //! their instants.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-
-use rustix::fs::{CWD, FileType, Mode, chown, mknodat};
-use rustix::process::{Gid, Uid};
-
 /// The variable that names the pipe.
 pub(crate) const VARIABLE: &str = "CHRONODISK_ACK";
 /// The pipe in the guest, in the kernel's own file system of devices.
 pub(crate) const PIPE: &str = "/dev/chronodisk-ack";
-
-/// Makes the pipe for the command's user, and opens it for reading.
-pub(crate) fn make((owner, group): (Uid, Gid)) -> io::Result<File> {
-    mknodat(CWD, PIPE, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
-    chown(PIPE, Some(owner), Some(group))?;
-    // Open for writing as well: a pipe without a writer would always poll ready, and writers would wait for a reader.
-    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-    OpenOptions::new().read(true).write(true).custom_flags(flags).open(PIPE)
-}

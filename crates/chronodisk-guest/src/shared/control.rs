@@ -7,10 +7,10 @@ use chronodisk_sim::Nanos;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::device_options::DeviceOptions;
 use super::filesystem::FileSystem;
-use crate::backend::samples::Sample;
-use crate::backend::zones::ZonesBegan;
-use crate::launcher::launch::DeviceOptions;
+use super::samples::Sample;
+use super::zones::ZonesBegan;
 
 /// Description of the backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,13 +1,11 @@
 //! Instructions of the launcher to the guest's first process, and its reports.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::filesystem::FileSystem;
-use crate::inside::generic_code::GenericCode;
-use crate::inside::root::RootChoice;
-use crate::inside::settle::Settled;
 
 /// Bytes that need not be UTF-8: arguments, paths, the environment. Valid UTF-8 goes to the guest as text, a third of
 /// the length of a list of numbers: its kernel reads the line byte by byte.
@@ -134,6 +132,19 @@ impl GuestSpec {
     }
 }
 
+/// Place of a guest's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RootChoice {
+    /// The host's tree, untimed.
+    #[default]
+    Host,
+    /// The first device, over the host's tree.
+    Device {
+        /// Files and complete folders that are copied in addition to the program's own; absolute paths.
+        files: Vec<PathBuf>,
+    },
+}
+
 /// An instant of the guest's life, by the guest's own time stamp counter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mark {
@@ -182,6 +193,27 @@ pub(crate) struct Exited {
     pub settled: Settled,
     pub dropped: DroppedFiles,
     pub generic_code: Vec<GenericCode>,
+}
+
+/// End of the wait for the file system's own work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Settled {
+    /// No wait was needed.
+    #[default]
+    NotAwaited,
+    /// The devices are idle.
+    Idle,
+    /// The file system still works after the longest wait.
+    StillBusy,
+}
+
+/// An algorithm, and the file systems or arrays that use its generic code; empty if these are unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenericCode {
+    /// Common name of the algorithm.
+    pub algorithm: String,
+    /// Names of its users.
+    pub holders: Vec<String>,
 }
 
 /// Files that the guest wrote to its view of the host's tree, and that end with it.

@@ -6,25 +6,8 @@
 //! calls directly. The feed comes through the guest's clock, a part of 16 KiB for each task at a time, so the trace
 //! takes neither page cache nor device time.
 
-mod feed;
 mod player;
 mod slots;
 mod thread;
 
-pub use feed::{ReplayOutcome, ThinkTime};
-pub(crate) use feed::{read_report, write_feed};
 pub use player::guest_replay;
-
-use crate::shared::spec::ByteString;
-
-/// First argument of this executable as the guest's replayer; further ones are user, group and groups.
-const COMMAND: &str = "guest-replay";
-
-/// The replayer as a command: this executable, which takes on the user by itself.
-pub(crate) fn command(identity: &crate::launcher::host::Identity) -> Vec<ByteString> {
-    let mut words = vec!["/proc/self/exe".to_owned(), COMMAND.to_owned()];
-    words.extend(
-        [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
-    );
-    words.into_iter().map(|word| word.into_bytes().into()).collect()
-}

@@ -4,12 +4,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::process::ExitCode;
 
-use super::feed::{
-    FEED_MAGIC, FIRST, HEADER_WORDS, INDEX_OFFSET, INDEX_WORDS, PART_HEADER_BYTES, PATIENCE, argument, expectation,
-    head, kind,
-};
+use chronodisk_sim::Nanos;
+
 use super::slots::{self, NAME_BYTES, descriptor, keep_descriptor, name_of_descriptor, words_at};
 use super::thread;
+use crate::shared::feed::{
+    DIFFERENCES_MAX, Difference, FEED_MAGIC, FIRST, HEADER_WORDS, INDEX_OFFSET, INDEX_WORDS, PART_HEADER_BYTES, Report,
+    argument, expectation, head, kind,
+};
 use crate::shared::layout::{FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT};
 
 /// Memory of a thread: a part of its feed, then its stack.
@@ -24,32 +26,8 @@ const CONTROLLER_ID: u32 = (1 << 22) - 17;
 /// allocate by it.
 const ID_STEP: u32 = 16;
 const ID_MAX: u32 = (1 << 22) - 1;
-/// Differences that are kept.
-pub(super) const DIFFERENCES_MAX: usize = 64;
-
-/// A call with a different outcome.
-#[repr(C)]
-pub(super) struct Difference {
-    record: AtomicU64,
-    got: AtomicU64,
-}
-
-/// The replayer's output in its feed.
-#[repr(C)]
-pub(super) struct Report {
-    calls_made: AtomicU64,
-    differed: AtomicU64,
-    ids_taken: AtomicU64,
-    waits_abandoned: AtomicU64,
-    is_whole: AtomicU64,
-    /// The time stamp counter when the first step was about to begin.
-    began_ticks: AtomicU64,
-    /// Most resident memory of the replayer, in KiB; zero if unknown.
-    memory_kib: AtomicU64,
-    /// Most simultaneous tasks.
-    tasks_at_once: AtomicU64,
-    differences: [Difference; DIFFERENCES_MAX],
-}
+/// Longest time that a task waits for others before it gives up.
+const PATIENCE: Nanos = Nanos::from_nanos(600 * 1_000_000_000);
 
 static REPORT: Report = Report {
     calls_made: AtomicU64::new(0),

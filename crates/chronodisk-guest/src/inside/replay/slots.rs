@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::feed::NO_WORD;
+use crate::shared::feed::NO_WORD;
 
 /// Written before any thread is started.
 static ADDRESS: AtomicU64 = AtomicU64::new(0);

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::steps::State;
-use super::{Caller, StateReport, StatesOptions};
 use crate::shared::acknowledge;
+use crate::shared::states::{Caller, StateReport, StatesOptions};
 
 /// Runs as the checker of a guest's devices.
 #[must_use]

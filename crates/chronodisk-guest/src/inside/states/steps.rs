@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{Caller, StateStep, StatesOptions};
-use crate::inside::init::{DEVICE, DEVICE_VARIABLE, device_name};
+use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE, device_name};
 use crate::shared::filesystem::FileSystem;
+use crate::shared::states::{Caller, StateStep, StatesOptions};
 
 /// Bytes of a step's output that a report has.
 const OUTPUT_BYTES_MAX: usize = 2048;

@@ -1,99 +1,22 @@
-//! The feed of a replayer: a file of the launcher that the guest's clock passes on in parts.
-//!
-//! It begins with a header, room for the replayer's report, and an index of tasks; each task's steps follow. All parts
-//! consist of 64-bit words in the processor's byte order. Strings end with NUL and are padded to whole words.
+//! Writes the feed of a replayer, and reads the report that the replayer leaves in it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{Action, Argument, Expected, Plan, Step};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::player::{DIFFERENCES_MAX, Difference, Report};
-use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
+use crate::shared::feed::{
+    DIFFERENCES_MAX, Difference, FEED_MAGIC, FIRST, INDEX_OFFSET, INDEX_WORDS, NO_WORD, PART_HEADER_BYTES, Report,
+    argument, expectation, head, kind,
+};
+use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_OFFSET};
 
-/// "feed" and the version of its format.
-pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0003;
-/// Words of the header: magic, numbers of tasks, of mappings and of slots.
-pub(super) const HEADER_WORDS: usize = 4;
-/// Offset of the index.
-pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
-/// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
-pub(super) const INDEX_WORDS: usize = 3;
-/// Flag of a task that the replayer starts by itself.
-pub(super) const FIRST: u64 = 1 << 32;
-/// Bytes before the steps in a part: its size.
-pub(super) const PART_HEADER_BYTES: usize = 8;
 /// Most waits of one step; further waits are in additional steps before it.
 const WAITS_MAX: usize = 256;
 /// A shorter CPU time before a call is added to the next step's, since each charge costs the host as much as a call.
 /// Calls are early by less than this, and the errors do not add up.
 const CHARGE_MIN_NANOS: u64 = 2_000;
-
-/// Words of a step's head: kind, whether it signals, number of waits, number of words.
-pub(super) mod head {
-    pub const SIGNALS: u64 = 1 << 8;
-    pub const WAITS_SHIFT: u32 = 16;
-    pub const WORDS_SHIFT: u32 = 32;
-    /// Words before the waits: this one, the CPU time, and the record's index.
-    pub const WORDS: usize = 3;
-}
-
-/// Kinds of steps.
-pub(super) mod kind {
-    pub const NOTHING: u64 = 0;
-    /// Call number and kind of expectation; the expectation; kinds of arguments; six arguments; strings.
-    pub const CALL: u64 = 1;
-    /// Whether sockets; both slots.
-    pub const PIPE: u64 = 2;
-    /// Slot; bytes.
-    pub const RECEIVE: u64 = 3;
-    /// Slot; bytes.
-    pub const SEND: u64 = 4;
-    /// Task; flags.
-    pub const SPAWN: u64 = 5;
-    pub const OWN_FILES: u64 = 6;
-    /// Nanoseconds.
-    pub const SLEEP: u64 = 7;
-    /// Slot; offset; bytes.
-    pub const TOUCH: u64 = 8;
-    /// Mapping; slot; offset; bytes; protection; flags.
-    pub const MAP: u64 = 9;
-    /// Mapping; offset; whether the access is a write.
-    pub const FAULT: u64 = 10;
-    /// Mapping; offset; bytes; flags.
-    pub const FLUSH: u64 = 11;
-    /// Mapping; bytes.
-    pub const UNMAP: u64 = 12;
-    /// Nanoseconds. The step polls for its waits.
-    pub const POLL: u64 = 13;
-    /// Mapping; offset; bytes; advice.
-    pub const ADVISE: u64 = 14;
-}
-
-/// Kinds of expectations.
-pub(super) mod expectation {
-    pub const OUTCOME: u64 = 0;
-    pub const EXACTLY: u64 = 1;
-    pub const DESCRIPTOR: u64 = 2;
-}
-
-/// Kinds of arguments, four bits each.
-pub(super) mod argument {
-    pub const NUMBER: u64 = 0;
-    /// The argument is an offset in bytes from the beginning of the step, to a string.
-    pub const PATH: u64 = 1;
-    pub const SCRATCH: u64 = 2;
-    pub const DATA: u64 = 3;
-    /// The argument is a slot.
-    pub const DESCRIPTOR: u64 = 4;
-    /// As a path, but its first word is the slot of the descriptor where the path begins.
-    pub const DESCRIPTOR_PATH: u64 = 5;
-    /// As a path, but consisting of words. The first gives the index of the word that is a descriptor, the second the
-    /// descriptor's slot.
-    pub const WORDS: u64 = 6;
-}
 
 /// Conversion of recorded CPU time into the guest's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -280,9 +203,6 @@ fn encode_text(path: &[u8], words: &mut Vec<u64>) {
     words.extend(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))));
 }
 
-/// Marks that no word is a descriptor.
-pub(super) const NO_WORD: u64 = u64::MAX;
-
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayOutcome {
@@ -333,11 +253,9 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
     })
 }
 
-/// Longest time that a task waits for others before it gives up.
-pub(super) const PATIENCE: Nanos = Nanos::from_nanos(600 * 1_000_000_000);
-
 #[cfg(test)]
 mod tests {
+    use chronodisk_sim::Nanos;
     use chronodisk_trace::calls::Wait;
 
     use super::*;
