@@ -20,19 +20,20 @@ mod kernel;
 mod launcher;
 mod recording;
 mod shared;
+mod sweeper;
 
 pub use backend::process::guest_backend;
 pub use inside::init::guest_init;
 pub use inside::replay::guest_replay;
 pub use inside::states::guest_states;
 pub use kernel::built as built_kernel;
-pub use launcher::host::{HostLacks, UserModeLinux};
+pub use kernel::installed::UserModeLinux;
+pub use kernel::programs::HostLacks;
 pub use launcher::launch::run;
 pub use launcher::outcome::{RunError, RunOutcome};
 pub use launcher::progress::{Progress, RunEvent};
 pub use launcher::replay::{ReplayOutcome, ThinkTime};
 pub use launcher::run_options::{ReplayOptions, RunOptions};
-pub use launcher::sweeper::guest_sweeper;
 pub use recording::{Recording, RecordingError};
 pub use shared::control::BackendReport;
 pub use shared::costs::{
@@ -50,3 +51,4 @@ pub use shared::time::{
     CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, PROCESSORS_MAX, QUANTUM_DEFAULT, StoppingCpu,
 };
 pub use shared::zones::{ZonesBegan, zone_shape};
+pub use sweeper::guest_sweeper;

@@ -17,7 +17,7 @@ use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::host::{self, CounterReading, HostCpu, UserModeLinux, is_shell, may_wait, wait_for};
+use super::host::{self, CounterReading, HostCpu, is_shell, may_wait, wait_for};
 use super::modules::Modules;
 use super::outcome::{Doing, RunError, RunOutcome};
 use super::output::{Outputs, Target};
@@ -27,6 +27,8 @@ use super::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use super::replay;
 use super::run_options::RunOptions;
 use super::signals::{Demand, EndingRun, Part, Signals, TerminalGuard};
+use crate::kernel::installed::UserModeLinux;
+use crate::kernel::programs::require_program;
 use crate::recording::Recording;
 use crate::shared::acknowledge;
 use crate::shared::costs::{Work, Worked};
@@ -53,7 +55,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
     };
     if let Some((program, package)) = options.file_system.maker() {
-        host::require_program(program, package)?;
+        require_program(program, package)?;
     }
     let signals = Signals::catch().doing("catching signals")?;
     let counter = CounterReading::first();

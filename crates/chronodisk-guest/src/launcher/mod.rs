@@ -12,4 +12,4 @@ pub(crate) mod progress;
 pub(crate) mod replay;
 pub(crate) mod run_options;
 pub(crate) mod signals;
-pub(crate) mod sweeper;
+mod sweeper;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use chronodisk_sim::{Nanos, RequestRecord};
 
-use super::host::HostLacks;
 use super::replay::ReplayOutcome;
+use crate::kernel::programs::HostLacks;
 use crate::shared::control::BackendReport;
 use crate::shared::costs::{Work, Worked};
 use crate::shared::filesystem::FileSystem;

@@ -14,12 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::host::{self, HostLacks, UserModeLinux};
+use super::host::{self, own_process_group};
 use super::outcome::{Doing, RunError};
 use super::run_options::RunOptions;
 use super::signals::Signals;
 use super::sweeper::Sweeper;
 use crate::confinement::{self, Needs, Refusals};
+use crate::kernel::installed::UserModeLinux;
+use crate::kernel::programs::HostLacks;
 use crate::shared::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::shared::descriptors;
 use crate::shared::device_names::device_name;
@@ -387,12 +389,6 @@ fn place_by_no_chance(command: &mut Command) {
             Ok(())
         });
     }
-}
-
-/// Puts a command into its own process group, because the launcher handles the terminal's Ctrl-C.
-pub(crate) fn own_process_group(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    command.process_group(0);
 }
 
 /// The preload library with the guest's clock.

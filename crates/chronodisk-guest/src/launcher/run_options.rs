@@ -9,8 +9,8 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 
-use super::host::UserModeLinux;
 use super::replay::ThinkTime;
+use crate::kernel::installed::UserModeLinux;
 use crate::recording::Recording;
 use crate::shared::device_options::DeviceOptions;
 use crate::shared::filesystem::FileSystem;

@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::launcher::host::{self, HostLacks, UserModeLinux};
+use crate::kernel::installed::UserModeLinux;
+use crate::kernel::programs::{HostLacks, require_program};
 
 pub use package::{PackageError, install, package};
 
@@ -281,7 +282,7 @@ pub fn build(
     let variant = options.variant;
     let archive = find_source(variant, options.source.as_deref())?;
     for (program, package) in PROGRAMS {
-        host::require_program(program, package)?;
+        require_program(program, package)?;
     }
     let target = match &options.output {
         Some(file) => file.clone(),

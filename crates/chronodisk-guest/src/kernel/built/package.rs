@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{KernelVariant, cached, no_home};
-use crate::launcher::host::{self, HostLacks};
+use crate::kernel::programs::{HostLacks, require_program};
 
 /// Where Debian keeps the kernel's licence.
 const LICENCE: &str = "/usr/share/common-licenses/GPL-2";
@@ -102,7 +102,7 @@ pub fn package(variant: KernelVariant, folder: &Path) -> Result<PathBuf, Package
     })?;
     let licence = fs::read(LICENCE)
         .map_err(|_| lacks(format!("{LICENCE}, which belongs to the kernel, is not there"), "install base-files"))?;
-    host::require_program("tar", "tar")?;
+    require_program("tar", "tar")?;
     if folder.is_file() {
         let problem = "is a file; expected a directory".to_owned();
         return Err(PackageError::Archive { file: folder.to_owned(), problem });
@@ -150,7 +150,7 @@ fn install_variant(variant: KernelVariant, archive: &Path) -> Result<PathBuf, Pa
     let kernel = cached(variant).ok_or_else(no_home)?;
     fs::File::open(archive)
         .map_err(|error| PackageError::Archive { file: archive.to_owned(), problem: error.to_string() })?;
-    host::require_program("tar", "tar")?;
+    require_program("tar", "tar")?;
     let folder = kernel.parent().unwrap_or(Path::new("/"));
     let parent = folder.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(at(parent))?;
