@@ -4,7 +4,7 @@
 //! the user's command: it starts the two others, relays the program's input and output, and collects the result. The
 //! *backend* ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is the
 //! distribution's `linux.uml` with a preload library as its clock (`shim`); its first process ([`guest_init`]) is this
-//! executable again.
+//! executable again. Each process has a folder in the sources; `shared` has their common data.
 //!
 //! The guest's time stands still from a virtqueue kick to its acknowledgement, and jumps when the guest idles. Not
 //! modelled: more than one CPU, and the exact cost of a native kernel's system calls; one stated factor scales the

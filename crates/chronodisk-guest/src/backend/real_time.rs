@@ -16,7 +16,7 @@ use chronodisk_sim::{Nanos, RequestId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::process::{Recorders, RunEnd, obey};
+use super::sessions::{Recorders, RunEnd, obey};
 use crate::shared::layout::Backend;
 use crate::shared::page::ClockPage;
 

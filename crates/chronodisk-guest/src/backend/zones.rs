@@ -9,7 +9,7 @@ use chronodisk_front::vhost_user::VhostUserSession;
 use chronodisk_sim::SECTOR_BYTES;
 use chronodisk_store::{Durability, KeptZone, Store, ZoneFile, ZoneShape, discard_unwritten};
 
-use super::process::durability;
+use super::stores::durability;
 use crate::shared::device_options::{DeviceOptions, StoreChoice};
 use crate::shared::filesystem::FileSystem;
 use crate::shared::zones::{ZonesBegan, zone_shape};

@@ -1,4 +1,4 @@
-//! Confines the guest's kernel process to the calls that a guest needs from the host.
+//! In the launcher: confines the guest's kernel process to the calls that a guest needs from the host.
 //!
 //! Root in the guest can mount the host's tree writable, and can load a module of its own into the kernel, which is a
 //! process of the user on the host. The kernel may also be a program of the user's own. So the host must restrict its

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use chronodisk_sim::SECTOR_BYTES;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
-use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
+use rustix::process::{Gid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
 use super::dropped::UpperLayer;
@@ -495,48 +495,4 @@ fn end_all_processes(looks_after_term: u32) {
             thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// The command for the calling user, without its standard streams.
-pub(crate) fn command_of(spec: &GuestSpec) -> Command {
-    let mut command = Command::new(OsStr::from_bytes(&spec.command[0]));
-    command.args(spec.command[1..].iter().map(|argument| OsStr::from_bytes(argument)));
-    command.env_clear();
-    for variable in &spec.environment {
-        if let Some(equals) = variable.iter().position(|&byte| byte == b'=') {
-            command.env(OsStr::from_bytes(&variable[..equals]), OsStr::from_bytes(&variable[equals + 1..]));
-        }
-    }
-    hide_avx512(&mut command);
-    command
-}
-
-/// Keeps the C library's copying functions off AVX-512 on processors that have it. Signal frames of a guest kernel of
-/// release 6.1 hold registers only up to AVX (832 bytes of extended state), so a signal handler that copies memory
-/// would corrupt the copy that it interrupted.
-///
-/// Hiding the feature in CPUID would affect all programs, but then every switch between the guest's kernel and a
-/// program writes a model-specific register, which costs 15 µs per request in a virtual machine.
-fn hide_avx512(command: &mut Command) {
-    if !std::arch::is_x86_feature_detected!("avx512f") {
-        return;
-    }
-    const NAME: &str = "GLIBC_TUNABLES";
-    const TUNABLE: &str = "glibc.cpu.hwcaps";
-    let given = command.get_envs().find(|(name, _)| *name == NAME).and_then(|(_, value)| value).map(OsStr::to_owned);
-    let mut value = given.unwrap_or_default();
-    if value.to_string_lossy().contains(TUNABLE) {
-        return;
-    }
-    if !value.is_empty() {
-        value.push(":");
-    }
-    value.push(TUNABLE);
-    value.push("=-AVX512F,-AVX512VL,-AVX512BW,-AVX512CD,-AVX512DQ");
-    command.env(NAME, value);
-}
-
-/// The process's id as rustix's type.
-pub(crate) fn pid_of(child: &std::process::Child) -> Pid {
-    Pid::from_child(child)
 }

@@ -4,6 +4,7 @@
 //! ([`replay`]) or check states after a power cut ([`states`]).
 
 mod acknowledge;
+mod command;
 mod dropped;
 mod generic_code;
 pub(crate) mod init;

@@ -14,7 +14,7 @@ use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use serde::Serialize;
 
 use super::acknowledge;
-use super::init::{command_of, pid_of};
+use super::command::command_of;
 use super::recording;
 use super::root::ROOT;
 use crate::shared::frames::{self, Decoder, Kind};
@@ -166,7 +166,7 @@ pub(crate) fn run_command(
     };
     drop(command);
     serial.send(Kind::Credit, &STDIN_WINDOW_BYTES.to_le_bytes());
-    let pid = pid_of(&child);
+    let pid = Pid::from_child(&child);
     let status = relay(serial, &mut streams, &child_signals, pid)?;
     // Before the mark of the command's end, so that no acknowledgement is later.
     streams.drain_acknowledged(serial);

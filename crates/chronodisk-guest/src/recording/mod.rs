@@ -1,4 +1,5 @@
-//! Records the system calls of the guest's programs, which the guest's clock sees anyway (`shim/record.c`).
+//! In the launcher: records the system calls of the guest's programs, which the guest's clock sees anyway
+//! (`shim/record.c`).
 //!
 //! The clock notes them unchanged in the launcher's memory: numbers, registers, paths. [`Recording::take`] makes a
 //! trace of them. Recording takes no virtual time, and the records survive a kill of the guest.
