@@ -2,9 +2,9 @@
 
 use super::attributes::{attribute, list_of_attributes};
 use super::order::POLLS;
-use super::plan::{Action, Argument, Expected, HERE, on_device};
 use super::record::CallRecord;
-use super::resolve::{Resolved, descriptor_in, operands, resolves_in_root};
+use super::resolve::{Resolved, descriptor_in, on_device, operands, resolves_in_root};
+use super::steps::{Action, Argument, Expected, HERE};
 use super::table::{
     AT_FDCWD, Base, CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, receives, sends,
     signature,

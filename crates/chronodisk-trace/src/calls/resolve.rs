@@ -464,6 +464,11 @@ pub fn is_below(folder: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.len() > 1 && rest[0] == b'/')
 }
 
+/// Whether an absolute path is the mount point or below it.
+pub(super) fn on_device(mount: &[u8], path: &[u8]) -> bool {
+    path == mount || is_below(mount, path)
+}
+
 /// The absolute path, in shortest form, of a text relative to a directory; `None` if it is longer than a path may be.
 #[must_use]
 pub fn absolute(base: &[u8], text: &[u8]) -> Option<Vec<u8>> {
