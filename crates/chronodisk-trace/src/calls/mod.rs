@@ -16,6 +16,7 @@ mod assess;
 mod attributes;
 mod collide;
 mod delays;
+mod descriptors;
 mod draw;
 mod fold;
 mod groups;
