@@ -414,76 +414,89 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
         if taken > 0 {
             serial.queue(Kind::Credit, &taken.to_le_bytes());
         }
-
-        let mut waits: Vec<(Source, PollFd<'_>)> = vec![
-            (Source::Serial, PollFd::new(&serial.line, PollFlags::IN)),
-            (Source::Child, PollFd::new(&signals.0, PollFlags::IN)),
-        ];
-        if serial.unsent.is_empty() {
-            if let Some(pipe) = &streams.acknowledged {
-                waits.push((Source::Acknowledged, PollFd::new(pipe, PollFlags::IN)));
-            }
-            if let Some(output) = &streams.output {
-                waits.push((Source::Output, PollFd::new(output, PollFlags::IN)));
-            }
-            if let Some(error) = &streams.error {
-                waits.push((Source::Error, PollFd::new(error, PollFlags::IN)));
-            }
-            if let Some(terminal) = &streams.terminal {
-                waits.push((Source::Terminal, PollFd::new(&terminal.controller, PollFlags::IN)));
-            }
-        } else {
-            waits.push((Source::Unsent, PollFd::new(&serial.line, PollFlags::OUT)));
-        }
-        if let Some(target) = streams.input_target().filter(|_| !streams.waiting_input.is_empty()) {
-            waits.push((Source::Input, PollFd::from_borrowed_fd(target, PollFlags::OUT)));
-        }
-        let mut descriptors: Vec<PollFd<'_>> = waits.iter().map(|(_, descriptor)| descriptor.clone()).collect();
-        match poll(&mut descriptors, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ready: Vec<Source> = waits
-            .iter()
-            .zip(&descriptors)
-            .filter(|(_, descriptor)| !descriptor.revents().is_empty())
-            .map(|((source, _), _)| *source)
-            .collect();
-        for source in ready {
-            match source {
-                Source::Serial => serial.fill()?,
-                Source::Child => {
-                    if let Some(status) = signals.reap(command)? {
-                        return Ok(status);
-                    }
-                }
-                Source::Output => {
-                    let open = streams.output.as_ref().is_some_and(|output| forward(output, serial, Kind::Stdout));
-                    if !open {
-                        streams.output = None;
-                    }
-                }
-                Source::Error => {
-                    let open = streams.error.as_ref().is_some_and(|error| forward(error, serial, Kind::Stderr));
-                    if !open {
-                        streams.error = None;
-                    }
-                }
-                Source::Terminal => {
-                    if let Some(terminal) = &streams.terminal {
-                        forward(&terminal.controller, serial, Kind::Terminal);
-                    }
-                }
-                Source::Acknowledged => {
-                    if let Some(pipe) = &streams.acknowledged {
-                        acknowledge(pipe, serial);
-                    }
-                }
-                Source::Unsent => serial.push(),
-                Source::Input => {}
+        for source in wait_for_any(serial, streams, signals)? {
+            if let Some(status) = relay_from(source, serial, streams, signals, command)? {
+                return Ok(status);
             }
         }
     }
+}
+
+/// Waits until something can be relayed. Returns the sources that are ready.
+fn wait_for_any(serial: &Serial, streams: &Streams, signals: &ChildSignals) -> io::Result<Vec<Source>> {
+    let mut waits: Vec<(Source, PollFd<'_>)> = vec![
+        (Source::Serial, PollFd::new(&serial.line, PollFlags::IN)),
+        (Source::Child, PollFd::new(&signals.0, PollFlags::IN)),
+    ];
+    if serial.unsent.is_empty() {
+        if let Some(pipe) = &streams.acknowledged {
+            waits.push((Source::Acknowledged, PollFd::new(pipe, PollFlags::IN)));
+        }
+        if let Some(output) = &streams.output {
+            waits.push((Source::Output, PollFd::new(output, PollFlags::IN)));
+        }
+        if let Some(error) = &streams.error {
+            waits.push((Source::Error, PollFd::new(error, PollFlags::IN)));
+        }
+        if let Some(terminal) = &streams.terminal {
+            waits.push((Source::Terminal, PollFd::new(&terminal.controller, PollFlags::IN)));
+        }
+    } else {
+        waits.push((Source::Unsent, PollFd::new(&serial.line, PollFlags::OUT)));
+    }
+    if let Some(target) = streams.input_target().filter(|_| !streams.waiting_input.is_empty()) {
+        waits.push((Source::Input, PollFd::from_borrowed_fd(target, PollFlags::OUT)));
+    }
+    let mut descriptors: Vec<PollFd<'_>> = waits.iter().map(|(_, descriptor)| descriptor.clone()).collect();
+    match poll(&mut descriptors, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let ready = waits
+        .iter()
+        .zip(&descriptors)
+        .filter(|(_, descriptor)| !descriptor.revents().is_empty())
+        .map(|((source, _), _)| *source);
+    Ok(ready.collect())
+}
+
+/// Relays from a source that is ready. Returns the command's status once it has exited.
+fn relay_from(
+    source: Source,
+    serial: &mut Serial,
+    streams: &mut Streams,
+    signals: &ChildSignals,
+    command: Pid,
+) -> io::Result<Option<ExitStatus>> {
+    match source {
+        Source::Serial => serial.fill()?,
+        Source::Child => return signals.reap(command),
+        Source::Output => {
+            let open = streams.output.as_ref().is_some_and(|output| forward(output, serial, Kind::Stdout));
+            if !open {
+                streams.output = None;
+            }
+        }
+        Source::Error => {
+            let open = streams.error.as_ref().is_some_and(|error| forward(error, serial, Kind::Stderr));
+            if !open {
+                streams.error = None;
+            }
+        }
+        Source::Terminal => {
+            if let Some(terminal) = &streams.terminal {
+                forward(&terminal.controller, serial, Kind::Terminal);
+            }
+        }
+        Source::Acknowledged => {
+            if let Some(pipe) = &streams.acknowledged {
+                acknowledge(pipe, serial);
+            }
+        }
+        Source::Unsent => serial.push(),
+        Source::Input => {}
+    }
+    Ok(None)
 }
 
 #[derive(Clone, Copy)]

@@ -3,13 +3,10 @@
 //! and every process dies with its parent.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,28 +15,25 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::host::{self, CounterReading, HostCpu, is_shell, may_wait, wait_for};
-use super::modules::Modules;
+use super::instructions::instructions;
 use super::outcome::{Doing, RunError, RunOutcome};
 use super::output::{Outputs, Target};
-use super::own_commands;
 use super::processes::{Backend, Guest, Inheritance, describe};
 use super::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use super::replay;
 use super::run_options::RunOptions;
 use super::signals::{Demand, EndingRun, Part, Signals, TerminalGuard};
 use crate::kernel::installed::UserModeLinux;
-use crate::kernel::programs::require_program;
+use crate::kernel::programs::{HostLacks, require_program};
 use crate::recording::Recording;
-use crate::shared::acknowledge;
 use crate::shared::costs::{Work, Worked};
 use crate::shared::descriptors::DEVICES_MAX;
-use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE};
 use crate::shared::filesystem::FileSystem;
 use crate::shared::frames::{self, Decoder, Kind};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
 use crate::shared::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::shared::signals::asks_to_end;
-use crate::shared::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
+use crate::shared::spec::{Ending, Exited, Mark, Stage};
 use crate::shared::time::GuestTime;
 
 /// Runs the command in a guest on the emulated device.
@@ -50,26 +44,13 @@ use crate::shared::time::GuestTime;
 /// # Errors
 /// If the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<RunOutcome, RunError> {
-    let kernel = match options.devices.iter().any(|device| device.zoned) {
-        true => UserModeLinux::with_zones(&options.time, options.kernel.as_deref())?,
-        false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
-    };
-    if let Some((program, package)) = options.file_system.maker() {
-        require_program(program, package)?;
-    }
+    let kernel = find_kernel(options)?;
     let signals = Signals::catch().doing("catching signals")?;
     let counter = CounterReading::first();
     let mut clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
-    let devices = options.devices.len();
-    assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
-    let (mut vhost_guest, mut vhost_backend) = (Vec::new(), Vec::new());
-    for _ in 0..devices {
-        let (guest, backend) = UnixStream::pair().doing("making a socket pair")?;
-        vhost_guest.push(guest.into());
-        vhost_backend.push(backend.into());
-    }
+    let (vhost_guest, vhost_backend) = connections(options.devices.len())?;
     let log = File::from(memfd_create("chronodisk-log", MemfdFlags::CLOEXEC).doing("making the request log")?);
     // The instructions are in transit; see `Run::say_what_is_owed`.
     page.set_launcher_owes(true);
@@ -132,6 +113,30 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
             Err(error)
         }
     }
+}
+
+/// Finds the guest's kernel, and the program that makes the file system.
+fn find_kernel(options: &RunOptions) -> Result<UserModeLinux, HostLacks> {
+    let kernel = match options.devices.iter().any(|device| device.zoned) {
+        true => UserModeLinux::with_zones(&options.time, options.kernel.as_deref())?,
+        false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
+    };
+    if let Some((program, package)) = options.file_system.maker() {
+        require_program(program, package)?;
+    }
+    Ok(kernel)
+}
+
+/// A connection for each device: the guest's ends and the backend's.
+fn connections(devices: usize) -> Result<(Vec<OwnedFd>, Vec<OwnedFd>), RunError> {
+    assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
+    let (mut guest, mut backend) = (Vec::new(), Vec::new());
+    for _ in 0..devices {
+        let (guests, backends) = UnixStream::pair().doing("making a socket pair")?;
+        guest.push(guests.into());
+        backend.push(backends.into());
+    }
+    Ok((guest, backend))
 }
 
 fn clock_options(options: &RunOptions) -> ClockOptions {
@@ -208,68 +213,10 @@ struct Relay {
 
 impl Run<'_> {
     fn say_hello(&mut self, kernel: &UserModeLinux) -> Result<(), RunError> {
-        let options = self.options;
-        let identity = host::identity();
-        let bytes = |text: &OsString| ByteString::from(text.as_bytes());
-        let path_bytes = |path: &PathBuf| ByteString::from(path.as_os_str().as_bytes());
-        let pipe = || (acknowledge::VARIABLE.into(), acknowledge::PIPE.into());
-        let device = (DEVICE_VARIABLE.into(), DEVICE.into());
-        let acknowledges = (options.acknowledges || options.states.is_some()).then(pipe);
-        let mut spec = GuestSpec {
-            command: match (&options.replay, &options.states) {
-                (Some(_), _) => own_commands::replayer(&identity),
-                (None, Some(states)) => own_commands::checker(states, &identity),
-                (None, None) => options.command.iter().map(bytes).collect(),
-            },
-            replays: options.replay.is_some(),
-            checks_states: options.states.as_ref().map(|states| states.file_system),
-            acknowledges: options.acknowledges || options.states.is_some(),
-            records: options.recording.is_some(),
-            environment: std::env::vars_os()
-                .chain([device])
-                .chain(acknowledges)
-                .map(|(name, value)| ByteString::from([name.as_bytes(), b"=", value.as_bytes()].concat()))
-                .collect(),
-            working_directory: path_bytes(&std::env::current_dir().doing("finding the working directory")?),
-            uid: identity.uid,
-            gid: identity.gid,
-            groups: identity.groups,
-            umask: identity.umask,
-            terminals: self.terminals(),
-            window_size: host::window_size(),
-            devices: options.devices.len(),
-            rotational: self.backend.rotational.clone(),
-            zoned: options.devices.iter().map(|device| device.zoned).collect(),
-            file_system: self.file_system,
-            makes_file_system: options.file_system != FileSystem::Existing,
-            mkfs_options: options.mkfs_options.clone(),
-            mount_options: options.mount_options.clone(),
-            mount_type: options.mount_type.clone(),
-            mount_point: options.mount_point.clone(),
-            scheduler: options.scheduler.clone(),
-            seed: options.seed,
-            host_writes: options.host_writes,
-            root: options.root.clone(),
-            settles: options.settle && options.time.skips_idle_time(),
-            drop_caches: options.drop_caches,
-            check: options.check,
-            modules: None,
-            own_modules: options.modules.iter().map(path_bytes).collect(),
-        };
-        if let Some(folder) = &kernel.modules {
-            let modules = Modules::open(folder).doing("reading the list of the guest kernel's modules")?;
-            spec.modules = Some(modules.needed_by(&spec).iter().map(path_bytes).collect());
-            spec.own_modules = modules.with_needs(&options.modules).iter().map(path_bytes).collect();
-        }
+        let spec = instructions(self.options, kernel, &self.backend)?;
         let json = serde_json::to_vec(&spec).expect("plain data");
         self.tell_guest(Kind::Hello, &json);
         Ok(())
-    }
-
-    /// For each of the command's streams, whether it is a terminal on the host.
-    fn terminals(&self) -> [bool; 3] {
-        let [stdin, stdout, stderr] = host::terminals();
-        [stdin, if self.options.stdout_to_stderr { stderr } else { stdout }, stderr]
     }
 
     fn relay_until_end(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<(), RunError> {

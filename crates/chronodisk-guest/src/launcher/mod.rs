@@ -2,6 +2,7 @@
 //! output, and collects the results.
 
 pub(crate) mod host;
+mod instructions;
 pub(crate) mod launch;
 pub(crate) mod modules;
 pub(crate) mod outcome;

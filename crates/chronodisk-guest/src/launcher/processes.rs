@@ -241,48 +241,7 @@ impl Guest {
             .write_all(clock_library()?)
             .doing("placing the guest's clock")?;
 
-        let vhost_numbers: Vec<String> = (0..vhost.len()).map(|index| descriptors::vhost(index).to_string()).collect();
-        let keeps_time = matches!(options.time, GuestTime::Exact { .. });
-        let processors = options.time.processors();
-        let mut command = Command::new(&kernel.executable);
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("LD_BIND_NOW", "1")
-            .env("LD_PRELOAD", format!("/proc/self/fd/{}", descriptors::CLOCK_LIBRARY))
-            .env(PAGE_VARIABLE, descriptors::PAGE.to_string())
-            .env(EXCHANGE_VARIABLE, descriptors::EXCHANGE.to_string())
-            .env(VHOST_VARIABLE, vhost_numbers.join(","))
-            .env(SERIAL_OUT_VARIABLE, descriptors::SERIAL_OUT.to_string())
-            .arg(format!("mem={}K", options.memory_bytes >> 10))
-            .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
-            // Each connects to a name known to the clock library; the number is virtio-blk's.
-            .args(
-                (0..vhost.len())
-                    .map(|index| format!("virtio_uml.device={DEVICE_SOCKET_PREFIX}{}:2", device_name(index))),
-            )
-            // The delay loop is not calibrated, because that would take ten ticks, which are seconds of the host.
-            .arg("lpj=20000000")
-            // Creating the 512 device nodes of BSD's pseudo-terminals takes two thirds of the boot.
-            .arg("pty.legacy_count=0")
-            .args(keeps_time.then(|| format!("time-travel=ext:{CALENDAR_SOCKET}")))
-            // Several processors need programs that are not traced.
-            .args((processors > 1).then(|| format!("ncpus={processors}")))
-            .args((processors > 1).then_some("seccomp=on"))
-            .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
-            .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
-            .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
-            // No file can be created there, so the guest's kernel leaves no files or sockets of its own.
-            .arg("uml_dir=/proc/self/")
-            // Uses the link, because the kernel's command line can't contain a path with a space. The kernel can't read
-            // other processes' links; see `confinement`.
-            .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
-            // Identifies the guest of a run. The kernel ignores parameters of unknown modules.
-            .arg(format!("chronodisk.launcher={}", std::process::id()))
-            .args(["--", "guest-init"])
-            .current_dir("/")
-            // For reading and writing, because the kernel may open no file for writing, not even this one.
-            .stdin(File::options().read(true).write(true).open("/dev/null").doing("opening /dev/null")?);
+        let mut command = kernel_command(options, kernel, vhost.len())?;
         let output = console_writer.try_clone().doing("sharing a pipe")?;
         command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
         let mut bequest = vec![
@@ -304,7 +263,7 @@ impl Guest {
             command.env(RECORDING_VARIABLE, descriptors::RECORDING.to_string());
             bequest.push((recording, descriptors::RECORDING));
         }
-        descriptors::bequeath(&mut command, (processors == 1).then_some(cpu), bequest);
+        descriptors::bequeath(&mut command, (options.time.processors() == 1).then_some(cpu), bequest);
         place_by_no_chance(&mut command);
         let confinement = (!options.host_writes).then(|| confinement::confine(&mut command, needs)).transpose();
         let confinement = confinement.doing("confining the guest")?;
@@ -368,6 +327,50 @@ impl Drop for Guest {
             let _ = self.child.wait();
         }
     }
+}
+
+/// The guest's kernel with its command line and environment.
+fn kernel_command(options: &RunOptions, kernel: &UserModeLinux, devices: usize) -> Result<Command, RunError> {
+    let vhost_numbers: Vec<String> = (0..devices).map(|index| descriptors::vhost(index).to_string()).collect();
+    let keeps_time = matches!(options.time, GuestTime::Exact { .. });
+    let processors = options.time.processors();
+    let mut command = Command::new(&kernel.executable);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LD_BIND_NOW", "1")
+        .env("LD_PRELOAD", format!("/proc/self/fd/{}", descriptors::CLOCK_LIBRARY))
+        .env(PAGE_VARIABLE, descriptors::PAGE.to_string())
+        .env(EXCHANGE_VARIABLE, descriptors::EXCHANGE.to_string())
+        .env(VHOST_VARIABLE, vhost_numbers.join(","))
+        .env(SERIAL_OUT_VARIABLE, descriptors::SERIAL_OUT.to_string())
+        .arg(format!("mem={}K", options.memory_bytes >> 10))
+        .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
+        // Each connects to a name known to the clock library; the number is virtio-blk's.
+        .args((0..devices).map(|index| format!("virtio_uml.device={DEVICE_SOCKET_PREFIX}{}:2", device_name(index))))
+        // The delay loop is not calibrated, because that would take ten ticks, which are seconds of the host.
+        .arg("lpj=20000000")
+        // Creating the 512 device nodes of BSD's pseudo-terminals takes two thirds of the boot.
+        .arg("pty.legacy_count=0")
+        .args(keeps_time.then(|| format!("time-travel=ext:{CALENDAR_SOCKET}")))
+        // Several processors need programs that are not traced.
+        .args((processors > 1).then(|| format!("ncpus={processors}")))
+        .args((processors > 1).then_some("seccomp=on"))
+        .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
+        .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
+        .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
+        // No file can be created there, so the guest's kernel leaves no files or sockets of its own.
+        .arg("uml_dir=/proc/self/")
+        // Uses the link, because the kernel's command line can't contain a path with a space. The kernel can't read
+        // other processes' links; see `confinement`.
+        .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
+        // Identifies the guest of a run. The kernel ignores parameters of unknown modules.
+        .arg(format!("chronodisk.launcher={}", std::process::id()))
+        .args(["--", "guest-init"])
+        .current_dir("/")
+        // For reading and writing, because the kernel may open no file for writing, not even this one.
+        .stdin(File::options().read(true).write(true).open("/dev/null").doing("opening /dev/null")?);
+    Ok(command)
 }
 
 /// A descriptor that only names the executable.

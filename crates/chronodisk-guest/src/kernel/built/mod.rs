@@ -297,9 +297,32 @@ pub fn build(
     let steps = Steps { interrupted };
 
     on_progress(Progress::Unpacking);
-    steps.run("unpacking the source", tar(&archive, &work.path), &mut |_| {})?;
-    let unpacked = only_folder_in(&work.path, &archive)?;
-    let source = work.path.join("source");
+    let source = unpack(options, &archive, &work.path, &steps)?;
+    on_progress(Progress::Configuring);
+    let tree = Tree { built: &work.path.join("built"), source: &source, steps: &steps };
+    tree.configure(variant, &work.path)?;
+    tree.compile(options, on_progress)?;
+    work.kept = options.tree.is_some();
+
+    // Into place in one step, so that a kernel that is there is whole.
+    let unfinished = target.with_extension(format!("unfinished-{}", std::process::id()));
+    fs::copy(tree.built.join("linux"), &unfinished)
+        .and_then(|_| fs::rename(&unfinished, &target))
+        .map_err(|source| BuildError::File { path: target.clone(), source })?;
+    if options.output.is_none() {
+        let release = fs::read_to_string(tree.built.join("include/config/kernel.release")).unwrap_or_default();
+        package::write_source_note(variant, &target, release.trim(), &archive)
+            .map_err(|source| BuildError::File { path: target.clone(), source })?;
+    }
+    Ok(target)
+}
+
+/// Unpacks the source, adds the variant's files and applies all patches. Returns the source's folder.
+fn unpack(options: &BuildOptions, archive: &Path, work: &Path, steps: &Steps<'_>) -> Result<PathBuf, BuildError> {
+    let variant = options.variant;
+    steps.run("unpacking the source", tar(archive, work), &mut |_| {})?;
+    let unpacked = only_folder_in(work, archive)?;
+    let source = work.join("source");
     fs::rename(&unpacked, &source).map_err(|error| BuildError::File { path: unpacked, source: error })?;
     write(&source.join("GNUmakefile"), GNU_MAKEFILE)?;
     for (path, text) in variant.files() {
@@ -307,7 +330,7 @@ pub fn build(
     }
     let mut ours = None;
     if let Some((name, text)) = variant.patch() {
-        let file = work.path.join(name);
+        let file = work.join(name);
         write(&file, text)?;
         ours = Some(file);
     }
@@ -317,52 +340,55 @@ pub fn build(
         command.args(["-p1", "--batch", "--forward"]).current_dir(&source).stdin(input);
         steps.run(&format!("patching with {}", patch.display()), command, &mut |_| {})?;
     }
+    Ok(source)
+}
 
-    on_progress(Progress::Configuring);
-    let built = work.path.join("built");
-    fs::create_dir(&built).map_err(|source| BuildError::File { path: built.clone(), source })?;
-    let make = |target: &str| {
+/// A kernel's source, and the folder of its build.
+struct Tree<'a> {
+    source: &'a Path,
+    built: &'a Path,
+    steps: &'a Steps<'a>,
+}
+
+impl Tree<'_> {
+    fn make(&self, target: &str) -> Command {
         let mut command = Command::new("make");
-        command.args(["ARCH=um", target]).arg(format!("O={}", built.display())).current_dir(&source);
+        command.args(["ARCH=um", target]).arg(format!("O={}", self.built.display())).current_dir(self.source);
         command
-    };
-    steps.run("configuring", make("defconfig"), &mut |_| {})?;
-    let mut merge = Command::new("scripts/kconfig/merge_config.sh");
-    merge.args(["-m", "-O"]).args([&built, &built.join(".config")]).current_dir(&source);
-    for (name, text) in variant.configs() {
-        let additions = work.path.join(name);
-        write(&additions, text)?;
-        merge.arg(additions);
     }
-    steps.run("configuring", merge, &mut |_| {})?;
-    steps.run("configuring", make("olddefconfig"), &mut |_| {})?;
 
-    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let mut compile = make("linux");
-    compile.arg(format!("-j{jobs}"));
-    let mut done = 0;
-    steps.run("compiling", compile, &mut |line| {
-        if line.trim_start().starts_with("CC ") {
-            done += 1;
-            on_progress(Progress::Compiling { done, of: COMPILED_FILES.max(done) });
+    /// Makes the folder of the build with the variant's configuration.
+    fn configure(&self, variant: KernelVariant, work: &Path) -> Result<(), BuildError> {
+        fs::create_dir(self.built).map_err(|source| BuildError::File { path: self.built.to_owned(), source })?;
+        self.steps.run("configuring", self.make("defconfig"), &mut |_| {})?;
+        let mut merge = Command::new("scripts/kconfig/merge_config.sh");
+        merge.args(["-m", "-O"]).args([self.built, &self.built.join(".config")]).current_dir(self.source);
+        for (name, text) in variant.configs() {
+            let additions = work.join(name);
+            write(&additions, text)?;
+            merge.arg(additions);
         }
-    })?;
-    if options.tree.is_some() {
-        // Gives the list of the kernel's symbols, which modules are linked against.
-        steps.run("compiling", make("modules"), &mut |_| {})?;
-        work.kept = true;
+        self.steps.run("configuring", merge, &mut |_| {})?;
+        self.steps.run("configuring", self.make("olddefconfig"), &mut |_| {})
     }
-    // Into place in one step, so that a kernel that is there is whole.
-    let unfinished = target.with_extension(format!("unfinished-{}", std::process::id()));
-    fs::copy(built.join("linux"), &unfinished)
-        .and_then(|_| fs::rename(&unfinished, &target))
-        .map_err(|source| BuildError::File { path: target.clone(), source })?;
-    if options.output.is_none() {
-        let release = fs::read_to_string(built.join("include/config/kernel.release")).unwrap_or_default();
-        package::write_source_note(variant, &target, release.trim(), &archive)
-            .map_err(|source| BuildError::File { path: target.clone(), source })?;
+
+    fn compile(&self, options: &BuildOptions, on_progress: &mut dyn FnMut(Progress)) -> Result<(), BuildError> {
+        let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let mut compile = self.make("linux");
+        compile.arg(format!("-j{jobs}"));
+        let mut done = 0;
+        self.steps.run("compiling", compile, &mut |line| {
+            if line.trim_start().starts_with("CC ") {
+                done += 1;
+                on_progress(Progress::Compiling { done, of: COMPILED_FILES.max(done) });
+            }
+        })?;
+        if options.tree.is_some() {
+            // Gives the list of the kernel's symbols, which modules are linked against.
+            self.steps.run("compiling", self.make("modules"), &mut |_| {})?;
+        }
+        Ok(())
     }
-    Ok(target)
 }
 
 fn tar(archive: &Path, into: &Path) -> Command {
