@@ -1,4 +1,5 @@
-//! Calibration: charges for the guest's work, so that it takes as long as natively.
+//! In the user's command `calibrate`: charges for the guest's work, so that it takes as long as natively. The probes
+//! also run inside of the guest.
 //!
 //! Small programs, each with a single repeated operation, run natively and in a guest. Natively their CPU time is
 //! measured; in the guest, the CPU time of their code and, by kind of work ([`Work`]), of the guest's kernel.
