@@ -33,6 +33,36 @@ fn no_circle_of_imports_crosses_folders() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
+/// The folders of `chronodisk-guest`, each with the folders that it imports. The first ones name processes.
+const GUEST_FOLDERS: [(&str, &[&str]); 9] = [
+    ("shared", &[]),
+    ("inside", &["shared"]),
+    ("backend", &["shared"]),
+    ("sweeper", &[]),
+    ("kernel", &["shared"]),
+    ("recording", &["shared"]),
+    ("confinement", &["shared", "recording"]),
+    ("launcher", &["shared", "kernel", "recording", "confinement"]),
+    ("calibration", &["shared", "kernel", "launcher"]),
+];
+
+#[test]
+fn processes_of_a_guest_share_data_alone() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chronodisk-guest/src");
+    let mut modules = BTreeMap::new();
+    collect(&source, &source, &mut modules);
+    let mut complaints = Vec::new();
+    for (module, path) in modules.iter().filter(|(module, _)| !module.is_empty()) {
+        let (_, allowed) = GUEST_FOLDERS.iter().find(|(folder, _)| *folder == module[0]).expect("a known folder");
+        let text = fs::read_to_string(path).unwrap();
+        let folders = imported(&text, module, modules.keys().cloned().collect()).into_iter().map(|to| to[0].clone());
+        let other = folders.filter(|folder| *folder != module[0] && !allowed.contains(&folder.as_str()));
+        complaints.extend(other.map(|folder| format!("{} imports {folder}", path.display())));
+    }
+    assert!(modules.len() > 60, "only {} files were found", modules.len());
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
 #[test]
 fn the_check_sees_a_circle_and_follows_every_form_of_an_import() {
     let module = |name: &str| name.split("::").map(str::to_owned).collect::<Module>();

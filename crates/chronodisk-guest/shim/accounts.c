@@ -727,8 +727,8 @@ void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now)
 /* ---- What a stop takes ---------------------------------------------------------------------------- */
 
 /* The CPU time of a process that a stop takes depends on the host, and is measured in each run: the guest's
- * first process makes system calls that do nothing, and then reads the time stamp counter (`src/trap_probe.rs`), PROBES
- * of each. The longest met an interrupt. */
+ * first process makes system calls that do nothing, and then reads the time stamp counter
+ * (`src/inside/trap_probe.rs`), PROBES of each. The longest met an interrupt. */
 #define PROBES_INTERRUPTED 5
 /* The host's other load changes the cost of a stop from one second to the next, by half. So at one stop in
  * STOPS_PER_SAMPLE the program is sent back to its instruction and stops there again, at no cost but the stop's. Its

@@ -15,6 +15,7 @@ use chronodisk_sim::{SECTOR_BYTES, TextFile};
 use crate::arguments::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
 use crate::folder::RunDirectory;
+use crate::hash::hash_of;
 use crate::notes::note;
 use crate::zones;
 
@@ -399,13 +400,6 @@ fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64, state:
     let numbers = [length, capacity_bytes, seed].map(u64::to_le_bytes);
     let state = state.map(u64::to_le_bytes);
     hash_of(numbers.iter().flatten().copied().chain(profile_toml.bytes()).chain(state.into_iter().flatten()))
-}
-
-/// The 64-bit FNV-1a hash (Fowler, Noll, Vo), after its name: it finds mistakes, not forgeries.
-pub(crate) fn hash_of(bytes: impl Iterator<Item = u8>) -> String {
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("fnv1a64:{hash:016x}")
 }
 
 /// A device that could not be made from its profile and state.

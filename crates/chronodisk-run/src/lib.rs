@@ -16,6 +16,7 @@ mod executed;
 mod failure;
 mod folder;
 mod guest;
+mod hash;
 pub mod memory;
 mod native;
 mod notes;

@@ -6,9 +6,9 @@ use chronodisk_guest::{RunOptions, StoreChoice, ZonesBegan, zone_shape};
 use chronodisk_report::{DeviceUsed, RunResult, ZonesFile};
 use chronodisk_sim::SECTOR_BYTES;
 
-use crate::device::hash_of;
 use crate::failure::Failure;
 use crate::folder::RunDirectory;
+use crate::hash::hash_of;
 
 /// Names the zones of each device that began with some of them written in the result. Returns their files.
 pub(crate) fn name_began(result: &mut RunResult, options: &RunOptions, began: &[ZonesBegan]) -> Vec<(String, Vec<u8>)> {

@@ -11,7 +11,7 @@
 
 use super::Measured;
 use super::probes::{LARGE_COPY_BYTES, SMALL_COPY_BYTES};
-use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
+use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
 
 /// Number of rounds in which kinds of work that occur together are solved with each other's result.
 const ROUNDS: u32 = 20;

@@ -1,4 +1,5 @@
-//! Calibration: charges for the guest's work, so that it takes as long as natively.
+//! In the user's command `calibrate`: charges for the guest's work, so that it takes as long as natively. The probes
+//! also run inside of the guest.
 //!
 //! Small programs, each with a single repeated operation, run natively and in a guest. Natively their CPU time is
 //! measured; in the guest, the CPU time of their code and, by kind of work ([`Work`]), of the guest's kernel.
@@ -21,12 +22,12 @@ use serde::{Deserialize, Serialize};
 pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::built_kernel::cache_folder;
-use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
-use crate::launch::{RunError, RunOptions, RunOutcome};
-use crate::outcome::Doing;
-use crate::spec::Stage;
-use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
+use crate::kernel::built::cache_folder;
+use crate::launcher::outcome::{Doing, RunError, RunOutcome};
+use crate::launcher::run_options::RunOptions;
+use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
+use crate::shared::spec::Stage;
+use crate::shared::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file's schema.
 pub const SCHEMA: &str = "chronodisk.calibration/6";

@@ -14,9 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, sched_getcpu, sched_setaffinity, unshare_unsafe};
 
-use crate::filesystem::FileSystem;
-use crate::outcome::{Doing, RunError};
-use crate::signals::{Signals, asks_to_end};
+use crate::launcher::outcome::{Doing, RunError};
+use crate::launcher::signals::Signals;
+use crate::shared::filesystem::FileSystem;
+use crate::shared::signals::asks_to_end;
 
 /// Holds back signals to end until the next run, natively or in a guest, which they then end. Otherwise folders and
 /// mounts could be left behind between runs.

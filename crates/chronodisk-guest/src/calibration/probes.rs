@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::costs::Work;
+use crate::shared::costs::Work;
 
 /// A probe's action, and its number of repetitions.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::costs::RequestCosts;
+use crate::shared::costs::RequestCosts;
 
 const FILE_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 4096;

@@ -7,8 +7,8 @@ use std::io;
 
 use super::filter::Condition::{self, Clear, In, Masked, Own};
 use super::filter::{Action, Rule};
-use crate::descriptors::RECORDING;
 use crate::recording::names;
+use crate::shared::descriptors::RECORDING;
 
 /// The calls that were seen: a name, and the values of the argument that [`rule`] compares.
 const SEEN: &str = include_str!("calls.txt");

@@ -1,4 +1,5 @@
-//! Records the system calls of the guest's programs, which the guest's clock sees anyway (`shim/record.c`).
+//! In the launcher: records the system calls of the guest's programs, which the guest's clock sees anyway
+//! (`shim/record.c`).
 //!
 //! The clock notes them unchanged in the launcher's memory: numbers, registers, paths. [`Recording::take`] makes a
 //! trace of them. Recording takes no virtual time, and the records survive a kill of the guest.
@@ -18,10 +19,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 pub(crate) use decode::Recorded;
 
-use crate::shared::layout::{
-    Launcher, Listed, RECORD_BEGIN, RECORD_END, RECORD_EVENTS_OFFSET, RECORD_LEARN, RECORD_MARK, RecorderState,
-    RecordingWords,
-};
+use crate::shared::layout::{Launcher, Listed, RECORD_EVENTS_OFFSET, RecorderState, RecordingWords};
 
 /// Memory in which a guest's system calls are recorded.
 #[derive(Clone, Debug)]
@@ -136,33 +134,6 @@ fn listed(name: &str) -> u64 {
         | place(words.map(|(_, count)| count), Listed::WordCount)
         | place(second_words.map(|(argument, _)| argument), Listed::SecondWords)
         | place(recorded.is_unsupported.then_some(0), Listed::Unsupported)
-}
-
-fn tell(what: u64, arguments: [u64; 2]) {
-    // SAFETY: the arguments are numbers, and the call changes nothing.
-    unsafe { libc::syscall(libc::SYS_getppid, RECORD_MARK, what, arguments[0], arguments[1]) };
-}
-
-/// Lets the clock find out where the kernel keeps the calling task's ids.
-pub(crate) fn learn_ids() {
-    // SAFETY: system calls without arguments.
-    let (id, group) = unsafe { (libc::syscall(libc::SYS_gettid), libc::syscall(libc::SYS_getpid)) };
-    tell(RECORD_LEARN, [id as u64, group as u64]);
-}
-
-/// Recording begins with the caller's next call. The clock finds out where the kernel keeps page tables.
-pub(crate) fn begin() {
-    // In one page, and like no other memory.
-    #[repr(align(256))]
-    struct Sample([u64; 32]);
-    let sample =
-        std::hint::black_box(Sample(std::array::from_fn(|word| RECORD_MARK.wrapping_mul(2 * word as u64 + 1))));
-    tell(RECORD_BEGIN, [&raw const sample.0 as u64, 0]);
-}
-
-/// Recording ends.
-pub(crate) fn end() {
-    tell(RECORD_END, [0; 2]);
 }
 
 const _: () = assert!(size_of::<RecordingWords>() <= RECORD_EVENTS_OFFSET);

@@ -4,6 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+use super::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
+use super::definitions::{InC, SharedEnum, SharedStruct};
+use super::descriptors::DEVICES_MAX;
 use super::layout::{
     AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
     EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES,
@@ -13,9 +16,6 @@ use super::layout::{
     RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent,
     RecorderState, RecordingWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
 };
-use super::{InC, SharedEnum, SharedStruct};
-use crate::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
-use crate::descriptors::DEVICES_MAX;
 
 /// Set to write the file instead of comparing it.
 const REGENERATE_VARIABLE: &str = "CHRONODISK_REGENERATE";

@@ -9,8 +9,8 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{shared_enum, shared_struct};
-use crate::costs::Work;
+use super::costs::Work;
+use super::definitions::{shared_enum, shared_struct};
 
 /// The launcher's token.
 #[derive(Debug)]

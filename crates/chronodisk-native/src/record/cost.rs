@@ -7,7 +7,7 @@ use chronodisk_trace::calls::StopCosts;
 
 use super::cpu::CpuClock;
 use super::ptrace::{self, Does, NotBegun, Resume, Stop};
-use super::{filter, tracer};
+use super::{failures, filter};
 use crate::error::NativeError;
 
 /// Costs of a call at which a task is stopped.
@@ -23,12 +23,12 @@ const CALLS: u32 = 400;
 
 /// Measures the cost of stops, which also shows whether the host permits tracing.
 pub fn measure() -> Result<Costs, NativeError> {
-    let forked = ptrace::fork(&Does::Calls(CALLS), &filter::program()).map_err(tracer::no_process)?;
-    let traced = forked.trace().map_err(tracer::forbidden)?;
+    let forked = ptrace::fork(&Does::Calls(CALLS), &filter::program()).map_err(failures::no_process)?;
+    let traced = forked.trace().map_err(failures::forbidden)?;
     let cpu = CpuClock::default();
     let (mut periods, mut outside, mut inside) = (Vec::new(), Vec::new(), Vec::new());
     let (mut entered, mut before): (Option<Instant>, Option<Nanos>) = (None, None);
-    while let Some((task, stop)) = ptrace::next().map_err(tracer::lost_hold)? {
+    while let Some((task, stop)) = ptrace::next().map_err(failures::lost_hold)? {
         let mut how = Resume::Freely;
         let now = cpu.read(task);
         let since = now.zip(before).map(|(now, before)| now.saturating_sub(before));
@@ -46,10 +46,10 @@ pub fn measure() -> Result<Costs, NativeError> {
             Stop::Gone(_) => continue,
             _ => {}
         }
-        ptrace::resume(task, how, 0).map_err(tracer::lost_hold)?;
+        ptrace::resume(task, how, 0).map_err(failures::lost_hold)?;
     }
     if let Some(NotBegun::Filter(source) | NotBegun::Program(source)) = traced.not_begun() {
-        return Err(tracer::no_filter(&source));
+        return Err(failures::no_filter(&source));
     }
     let stops = StopCosts { outside: median(outside), inside: median(inside) };
     Ok(Costs { per_call: median(periods), stops })

@@ -10,6 +10,7 @@
 mod cost;
 mod cpu;
 mod ending;
+mod failures;
 mod filter;
 mod journal;
 mod memory;

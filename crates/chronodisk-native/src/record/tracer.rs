@@ -3,49 +3,20 @@
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Instant;
 
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{Entry, Text, Watched, call_name, call_number, take_words, watched_calls};
-use rustix::io::Errno;
 
 use super::cost::Costs;
 use super::cpu::CpuClock;
 use super::ending::Ending;
 use super::journal::Journal;
 use super::ptrace::{self, Does, NotBegun, Resume, Stop, Traced, Waited};
-use super::{Recorded, Recording, RecordingSummary, filter, memory, privileges, refused};
+use super::{Recorded, Recording, RecordingSummary, failures, filter, memory, privileges, refused};
 use crate::error::NativeError;
-
-const ELSEWHERE: &str = "record in a guest, which needs no permission: chronodisk run --record-calls";
-
-/// The host does not let this process trace its child.
-pub fn forbidden(errno: Errno) -> NativeError {
-    NativeError::HostLacks {
-        what: format!("this host does not permit tracing with ptrace: {errno}"),
-        help: format!(
-            "another tracer, /proc/sys/kernel/yama/ptrace_scope or a container's profile may forbid it; {ELSEWHERE}"
-        ),
-    }
-}
-
-pub fn no_filter(source: &io::Error) -> NativeError {
-    NativeError::HostLacks {
-        what: format!("this host's kernel refuses the filter of system calls (seccomp): {source}"),
-        help: ELSEWHERE.to_owned(),
-    }
-}
-
-pub fn no_process(source: io::Error) -> NativeError {
-    NativeError::System { doing: "starting the program".to_owned(), source }
-}
-
-pub fn lost_hold(errno: Errno) -> NativeError {
-    NativeError::System { doing: "tracing the program".to_owned(), source: errno.into() }
-}
 
 /// A task that is traced.
 #[derive(Debug)]
@@ -97,8 +68,8 @@ pub fn run(
         &Does::Executes { program: &file, words: &words, stdout_to_stderr: recording.stdout_to_stderr },
         &filter::program(),
     )
-    .map_err(no_process)?;
-    let traced = forked.trace().map_err(forbidden)?;
+    .map_err(failures::no_process)?;
+    let traced = forked.trace().map_err(failures::forbidden)?;
     let first = traced.task;
     let ending = Ending::default();
     first_task(&mut journal, first)?;
@@ -126,7 +97,7 @@ pub fn run(
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString, NativeError> {
-    CString::new(bytes).map_err(|error| no_process(error.into()))
+    CString::new(bytes).map_err(|error| failures::no_process(error.into()))
 }
 
 fn by_number() -> Vec<Option<Watched>> {
@@ -178,7 +149,7 @@ impl Tracer<'_> {
 
     fn trace_all(&mut self, ending: &Ending) -> Result<(), NativeError> {
         loop {
-            let (task, stop) = match ptrace::wait().map_err(lost_hold)? {
+            let (task, stop) = match ptrace::wait().map_err(failures::lost_hold)? {
                 Waited::Stopped(task, stop) => (task, stop),
                 Waited::Interrupted => {
                     if ending.killed_by().is_some() {
@@ -209,7 +180,7 @@ impl Tracer<'_> {
         match traced.not_begun() {
             Some(NotBegun::Filter(source)) => {
                 nothing(self.journal);
-                return Err(no_filter(&source));
+                return Err(failures::no_filter(&source));
             }
             Some(NotBegun::Program(reason)) => {
                 nothing(self.journal);
@@ -237,7 +208,7 @@ impl Tracer<'_> {
             Stop::Executed(former) => self.executed(id, former)?,
             Stop::Ending => self.ended(id)?,
             Stop::Gone(status) => return self.gone(id, status),
-            Stop::Group => return ptrace::resume(id, Resume::Listening, 0).map_err(lost_hold),
+            Stop::Group => return ptrace::resume(id, Resume::Listening, 0).map_err(failures::lost_hold),
             Stop::Signal(number) => signal = number,
             Stop::Other => {}
         }
@@ -247,7 +218,7 @@ impl Tracer<'_> {
     fn resume(&self, id: u32, signal: i32) -> Result<(), NativeError> {
         let inside = self.tasks.get(&id).is_some_and(|task| task.inside.is_some());
         let how = if inside { Resume::ToReturn } else { Resume::Freely };
-        ptrace::resume(id, how, signal).map_err(lost_hold)
+        ptrace::resume(id, how, signal).map_err(failures::lost_hold)
     }
 
     fn incomplete(&mut self, reason: &str) -> Result<(), NativeError> {

@@ -2,7 +2,7 @@
 
 use chronodisk_engine::ending::{signal_name, status_of};
 use chronodisk_guest::calibration::HeldSignals;
-use chronodisk_guest::{RunError, RunEvent, RunOptions, Stage};
+use chronodisk_guest::{RunError, RunEvent, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{EndedBy, failed_by_status};
 
 use super::failure::guest_failure;
@@ -80,29 +80,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
             run.keep_end(directory);
             return run;
         }
-        let mut notices = Vec::new();
-        let outcome = chronodisk_guest::run(&options, &mut |event| {
-            if event == RunEvent::Stage(Stage::Boot) {
-                surroundings.get_or_insert_with(|| Reading::of_run(&options));
-            }
-            if event == RunEvent::Stage(Stage::Command) {
-                run.command_began = true;
-                command_began();
-            }
-            match event {
-                RunEvent::StoreNotice(notice) => notices.push(notice),
-                RunEvent::Unrecordable(call) => note(format_args!(
-                    "warning: the command has made the call {call}, which no replay can make: the recording is incomplete"
-                )),
-                event => watch(RunProgress::Guest(event)),
-            }
-        });
-        watch(RunProgress::Ended);
-        notices.into_iter().for_each(|notice| note(format_args!("warning: {notice}")));
-        if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
-            run.result.surroundings = Some(read);
-        }
-        let outcome = match outcome {
+        let outcome = match run_guest(&options, &mut surroundings, &mut run, watch) {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {
                 let name = signal_name(signal);
@@ -121,34 +99,7 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
                 return run;
             }
         };
-        add_guest_repetition(&mut run.result, index, &options, &outcome);
-        note_failed_requests(&failed_by_status(&outcome.records));
-        let zones = zones::name_began(&mut run.result, &options, &outcome.backend.zones_began);
-        if let Some(signal) = outcome.asked_to_end {
-            run.result.ended_by = EndedBy::Signal;
-            run.result.warnings.push(ended_early(signal_name(signal)));
-        }
-        run.result.warnings.extend(reps.warning(&run.result));
-        // No program of the user's ends in a replay, so the replayer has reported the error.
-        let is_asked = outcome.asked_to_end.is_some();
-        let replayer = (options.replay.is_some() && outcome.exit_status != 0 && !is_asked)
-            .then(|| format!("the replayer ended with status {}", outcome.exit_status));
-        if let Some(what) = own_failure(&outcome).or(replayer) {
-            run.fails(Failure::host(what));
-        }
-        // After every repetition, so that any end of this process leaves a complete result.
-        match directory.write_repetition(index, &outcome.records, &zones, &run.result) {
-            Ok(()) => run.is_kept = true,
-            Err(failure) => run.fails(failure),
-        }
-        let faults = outcome.check.as_ref().filter(|check| !check.clean);
-        if let Some(check) = faults {
-            note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));
-        }
-        run.status = match u8::try_from(outcome.exit_status).unwrap_or(u8::MAX) {
-            status::FINE if faults.is_some() => status::CHECK_FAILED,
-            status => status,
-        };
+        keep(plan, &mut run, index, &options, &outcome);
         if let Some(signal) = outcome.asked_to_end {
             // The command's own status does not report omitted calls.
             if run.status == status::FINE && reps.wants_more(&run.result) {
@@ -164,4 +115,69 @@ fn repeat(plan: &RunPlan<'_>, watch: &mut dyn FnMut(RunProgress<'_>)) -> Execute
         }
     }
     run
+}
+
+/// Runs the guest of a repetition.
+fn run_guest(
+    options: &RunOptions,
+    surroundings: &mut Option<Reading>,
+    run: &mut Executed,
+    watch: &mut dyn FnMut(RunProgress<'_>),
+) -> Result<RunOutcome, RunError> {
+    let mut notices = Vec::new();
+    let outcome = chronodisk_guest::run(options, &mut |event| {
+        if event == RunEvent::Stage(Stage::Boot) {
+            surroundings.get_or_insert_with(|| Reading::of_run(options));
+        }
+        if event == RunEvent::Stage(Stage::Command) {
+            run.command_began = true;
+            command_began();
+        }
+        match event {
+            RunEvent::StoreNotice(notice) => notices.push(notice),
+            RunEvent::Unrecordable(call) => note(format_args!(
+                "warning: the command has made the call {call}, which no replay can make: the recording is incomplete"
+            )),
+            event => watch(RunProgress::Guest(event)),
+        }
+    });
+    watch(RunProgress::Ended);
+    notices.into_iter().for_each(|notice| note(format_args!("warning: {notice}")));
+    if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
+        run.result.surroundings = Some(read);
+    }
+    outcome
+}
+
+/// Adds a repetition to the result and writes it to the run's directory. The run gets its status and its failure.
+fn keep(plan: &RunPlan<'_>, run: &mut Executed, index: u32, options: &RunOptions, outcome: &RunOutcome) {
+    let RunPlan { directory, reps, .. } = plan;
+    add_guest_repetition(&mut run.result, index, options, outcome);
+    note_failed_requests(&failed_by_status(&outcome.records));
+    let zones = zones::name_began(&mut run.result, options, &outcome.backend.zones_began);
+    if let Some(signal) = outcome.asked_to_end {
+        run.result.ended_by = EndedBy::Signal;
+        run.result.warnings.push(ended_early(signal_name(signal)));
+    }
+    run.result.warnings.extend(reps.warning(&run.result));
+    // No program of the user's ends in a replay, so the replayer has reported the error.
+    let is_asked = outcome.asked_to_end.is_some();
+    let replayer = (options.replay.is_some() && outcome.exit_status != 0 && !is_asked)
+        .then(|| format!("the replayer ended with status {}", outcome.exit_status));
+    if let Some(what) = own_failure(outcome).or(replayer) {
+        run.fails(Failure::host(what));
+    }
+    // After every repetition, so that any end of this process leaves a complete result.
+    match directory.write_repetition(index, &outcome.records, &zones, &run.result) {
+        Ok(()) => run.is_kept = true,
+        Err(failure) => run.fails(failure),
+    }
+    let faults = outcome.check.as_ref().filter(|check| !check.clean);
+    if let Some(check) = faults {
+        note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));
+    }
+    run.status = match u8::try_from(outcome.exit_status).unwrap_or(u8::MAX) {
+        status::FINE if faults.is_some() => status::CHECK_FAILED,
+        status => status,
+    };
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -394,6 +394,23 @@ impl Launch<'_> {
             ran.failure = Some(native_failure(error));
             None
         });
+        self.wait_for_end(&mut program, helper, &mut ran);
+        if ran.until == ran.from {
+            ran.until = monotonic();
+        }
+        let until = native::request_time(device);
+        ran.request_time = request_time.zip(until).and_then(|(from, until)| until.checked_sub(from));
+        match watching.map(|watching| watching.end(ran.until)).transpose() {
+            Ok(observation) => ran.observation = observation,
+            Err(error) => ran.failure = ran.failure.or(Some(native_failure(error))),
+        }
+        ran.asked_to_end |= self.interruption.came();
+        end_processes(&mut program, attachment, &mut ran);
+        Ok(ran)
+    }
+
+    /// Waits until the command has ended, or must be ended.
+    fn wait_for_end(&self, program: &mut Program<'_>, helper: Option<BorrowedFd<'_>>, ran: &mut Ran) {
         let mut passed_on = false;
         loop {
             if let Some(request) = self.interruption.0.request() {
@@ -424,30 +441,23 @@ impl Launch<'_> {
                 }
             }
         }
-        if ran.until == ran.from {
-            ran.until = monotonic();
+    }
+}
+
+/// Ends the processes that the command left behind.
+fn end_processes(program: &mut Program<'_>, attachment: Option<&Attachment>, ran: &mut Ran) {
+    let mut have_ended = program.end_all();
+    if !have_ended && let Some(attachment) = attachment {
+        // They wait for the device, which may take any time.
+        attachment.disconnector().disconnect();
+        have_ended = program.end_all();
+        if have_ended && !ran.asked_to_end {
+            let what = "processes that the command left behind waited for the device, and their requests failed";
+            ran.failure.get_or_insert_with(|| Failure::host(what));
         }
-        let until = native::request_time(device);
-        ran.request_time = request_time.zip(until).and_then(|(from, until)| until.checked_sub(from));
-        match watching.map(|watching| watching.end(ran.until)).transpose() {
-            Ok(observation) => ran.observation = observation,
-            Err(error) => ran.failure = ran.failure.or(Some(native_failure(error))),
-        }
-        ran.asked_to_end |= self.interruption.came();
-        let mut have_ended = program.end_all();
-        if !have_ended && let Some(attachment) = attachment {
-            // They wait for the device, which may take any time.
-            attachment.disconnector().disconnect();
-            have_ended = program.end_all();
-            if have_ended && !ran.asked_to_end {
-                let what = "processes that the command left behind waited for the device, and their requests failed";
-                ran.failure.get_or_insert_with(|| Failure::host(what));
-            }
-        }
-        if !have_ended {
-            ran.failure.get_or_insert_with(|| Failure::host("processes of the command could not be ended"));
-        }
-        Ok(ran)
+    }
+    if !have_ended {
+        ran.failure.get_or_insert_with(|| Failure::host("processes of the command could not be ended"));
     }
 }
 

@@ -1,15 +1,16 @@
 //! Translates each call for a replay: the only module that knows their arguments.
 
 use super::attributes::{attribute, list_of_attributes};
+use super::descriptors::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, range_of};
 use super::order::POLLS;
-use super::plan::{Action, Argument, Expected, HERE, on_device};
 use super::record::CallRecord;
-use super::resolve::{Resolved, descriptor_in, operands, resolves_in_root};
+use super::resolve::{Resolved, descriptor_in, on_device, operands, resolves_in_root};
+use super::steps::{Action, Argument, Expected, HERE};
 use super::table::{
     AT_FDCWD, Base, CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, receives, sends,
     signature,
 };
-use super::tables::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, Kind, Tables};
+use super::tables::{Kind, Tables};
 use super::words::{READ, offset, request};
 
 mod paths;
@@ -561,7 +562,7 @@ impl Call<'_> {
         }
         let own = (self.raw(2) & CLOSE_RANGE_UNSHARE != 0).then_some(Action::OwnFiles);
         let closes = self.raw(2) & CLOSE_RANGE_CLOEXEC == 0;
-        let inside = self.place.tables.within(self.place.task, self.raw(0) as u32, self.raw(1) as u32);
+        let inside = self.place.tables.within(self.place.task, range_of(self.record));
         let closed = inside.into_iter().filter(|_| closes).filter_map(|at| self.place.slot(at)).map(close);
         match own.into_iter().chain(closed).collect::<Vec<_>>() {
             none if none.is_empty() => Translated::Nothing,

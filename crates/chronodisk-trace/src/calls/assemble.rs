@@ -147,31 +147,8 @@ impl Assembler {
                 self.enter(task, at, cpu, number, arguments, paths);
             }
             Entry::Leave { task, at, cpu, result, pipe } => self.leave(task, at, cpu, result, pipe)?,
-            Entry::Made { maker, child, thread } => {
-                let group = if thread { self.task(maker).group } else { child };
-                if self.tasks.remove(&child).is_some() {
-                    self.lost();
-                }
-                self.exits.remove(&child);
-                self.tasks.insert(child, Task { group, cpu: Some(Nanos::ZERO), ..Task::default() });
-            }
-            Entry::Executed { task, former } => {
-                if task != former {
-                    // The program has the id of its group from now on, whose first task the kernel has ended.
-                    self.header.count_incomplete("superseded-by-execve");
-                    if let Some(slot) = self.exits.remove(&task) {
-                        self.records[slot] = None;
-                    }
-                    let state = self.tasks.remove(&former).unwrap_or_default();
-                    let leader = self.tasks.insert(task, state);
-                    for call in
-                        leader.into_iter().flat_map(|leader| leader.interrupted.into_iter().chain(leader.pending))
-                    {
-                        self.keep(call);
-                    }
-                }
-                self.task(task).group = task;
-            }
+            Entry::Made { maker, child, thread } => self.made(maker, child, thread),
+            Entry::Executed { task, former } => self.executed(task, former),
             Entry::Ended { task, at, cpu } => self.ended(task, at, cpu),
             Entry::Incomplete(reason) => {
                 self.header.count_incomplete(&reason);
@@ -180,6 +157,31 @@ impl Assembler {
             Entry::Complete => self.complete = true,
         }
         Ok(())
+    }
+
+    fn made(&mut self, maker: u32, child: u32, thread: bool) {
+        let group = if thread { self.task(maker).group } else { child };
+        if self.tasks.remove(&child).is_some() {
+            self.lost();
+        }
+        self.exits.remove(&child);
+        self.tasks.insert(child, Task { group, cpu: Some(Nanos::ZERO), ..Task::default() });
+    }
+
+    fn executed(&mut self, task: u32, former: u32) {
+        if task != former {
+            // The program has the id of its group from now on, whose first task the kernel has ended.
+            self.header.count_incomplete("superseded-by-execve");
+            if let Some(slot) = self.exits.remove(&task) {
+                self.records[slot] = None;
+            }
+            let state = self.tasks.remove(&former).unwrap_or_default();
+            let leader = self.tasks.insert(task, state);
+            for call in leader.into_iter().flat_map(|leader| leader.interrupted.into_iter().chain(leader.pending)) {
+                self.keep(call);
+            }
+        }
+        self.task(task).group = task;
     }
 
     fn task(&mut self, id: u32) -> &mut Task {

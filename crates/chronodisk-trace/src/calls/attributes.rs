@@ -1,7 +1,7 @@
 //! Extended attributes in a replay: names are recorded, values are not.
 
-use super::plan::Argument;
 use super::record::CallRecord;
+use super::steps::Argument;
 
 /// The kernel accepts any value of these attributes. It would refuse generated values of others.
 const ATTRIBUTES: &[u8] = b"user.";

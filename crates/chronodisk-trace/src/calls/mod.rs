@@ -16,6 +16,7 @@ mod assess;
 mod attributes;
 mod collide;
 mod delays;
+mod descriptors;
 mod draw;
 mod fold;
 mod groups;
@@ -28,6 +29,7 @@ mod order;
 mod plan;
 mod record;
 mod resolve;
+mod steps;
 mod strace;
 mod table;
 mod tables;
@@ -43,12 +45,13 @@ pub use fold::fold;
 pub use groups::{Groups, groups};
 pub use journal::{Entry, JournalError, JournalReader, MAGIC, StopCosts, Text};
 pub use numbers::{call_name, call_number};
-pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
+pub use plan::{Plan, PlanError, PlannedTask, plan};
 pub use record::{
     Call, CallError, CallRecord, CallTrace, Clock, Header, INSTANT_MAX, PATH_BYTES_MAX, StartState, TASK_MAX, Think,
     TracerCost, Validator, think_times,
 };
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
+pub use steps::{Action, Argument, Expected, Step, Wait};
 pub use strace::{STRACE_LINE_BYTES_MAX, StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC, PAGE_FAULT};

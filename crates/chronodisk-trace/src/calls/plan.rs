@@ -23,8 +23,9 @@ use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
 use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, users_of_word, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Clock, Think, TracerCost, think_times};
-use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
-use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
+use super::resolve::{Object, ObjectUse, Resolved, Resolver, on_device};
+use super::steps::{Action, Step, Wait};
+use super::table::{CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
 
 use self::data::{Data, Written};
 use self::fifos::Fifos;
@@ -59,178 +60,6 @@ pub struct PlannedTask {
     pub is_first: bool,
     /// Steps in order.
     pub steps: Vec<Step>,
-}
-
-/// One step of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The record that it stands for.
-    pub record: usize,
-    /// CPU time, or the gap that replaces it, before the step. It includes that of omitted calls.
-    pub think: Nanos,
-    /// The recorded call's own CPU time in the kernel.
-    pub kernel: Nanos,
-    /// Conditions before the step.
-    pub waits: Vec<Wait>,
-    /// Whether the task's count of signals grows by one once the step is done.
-    pub signals: bool,
-    /// The action.
-    pub action: Action,
-}
-
-/// A wait until a task has signalled so often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Index of the task.
-    pub task: u32,
-    /// Count of its signals.
-    pub signals: u32,
-}
-
-/// Action of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Only waits and signals.
-    Nothing,
-    /// Makes a call.
-    Call {
-        /// Call number on x86-64.
-        number: u32,
-        /// Arguments of the call.
-        arguments: [Argument; 6],
-        /// Result of the recorded call.
-        expected: Expected,
-    },
-    /// Makes a pipe, or a pair of sockets, and keeps its descriptors in these slots.
-    Pipe {
-        /// Whether it is a socket pair.
-        sockets: bool,
-        /// The reading end first.
-        descriptors: [u32; 2],
-    },
-    /// Reads this number of bytes from a pipe; zero bytes mean its end.
-    Receive {
-        /// Slot of the reading end.
-        descriptor: u32,
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Writes this number of bytes to a pipe.
-    Send {
-        /// Slot of the writing end.
-        descriptor: u32,
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Lets a task begin.
-    Spawn {
-        /// Index of the task.
-        task: u32,
-        /// Whether it shares the descriptor table instead of copying it.
-        shares_files: bool,
-        /// Whether it shares the working directory instead of copying it.
-        shares_directory: bool,
-    },
-    /// Gives the task its own descriptor table.
-    OwnFiles,
-    /// Sleeps.
-    Sleep(Nanos),
-    /// Sleeps for this time repeatedly until the step's conditions hold.
-    Poll(Nanos),
-    /// Maps a part of a file, under a number.
-    Map {
-        /// Number of the mapping.
-        mapping: u32,
-        /// Slot of the file.
-        descriptor: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        bytes: u64,
-        /// `PROT_READ` and `PROT_WRITE`.
-        protection: u64,
-        /// `MAP_SHARED` or `MAP_PRIVATE`, and others that change which pages are read.
-        flags: u64,
-    },
-    /// Meets a page fault.
-    Fault {
-        /// Number of the mapping.
-        mapping: u32,
-        /// A byte of the page.
-        offset: u64,
-        /// Whether the access is a write.
-        writes: bool,
-    },
-    /// Writes changed pages to the file.
-    Flush {
-        /// Number of the mapping.
-        mapping: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        bytes: u64,
-        /// Flags of `msync`.
-        flags: u64,
-    },
-    /// Advises on the use of pages: `madvise`.
-    Advise {
-        /// Number of the mapping.
-        mapping: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        bytes: u64,
-        /// Such as `MADV_RANDOM`.
-        advice: u64,
-    },
-    /// Removes a mapping.
-    Unmap {
-        /// Number of the mapping.
-        mapping: u32,
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Maps a file and touches each page.
-    Touch {
-        /// Slot of the file.
-        descriptor: u32,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        bytes: u64,
-    },
-}
-
-/// An argument of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Argument {
-    /// A number.
-    Number(u64),
-    /// The address of a path.
-    Path(Vec<u8>),
-    /// The descriptor in a slot.
-    Descriptor(u32),
-    /// The address of the name that the descriptor in a slot has in `/proc`, with a path from there.
-    DescriptorPath(u32, Vec<u8>),
-    /// The address of words.
-    Words(Vec<u64>),
-    /// The address of words; the one with the number is the descriptor in the slot.
-    WordsOf(u32, u8, Vec<u64>),
-    /// The address of memory that the call may fill.
-    Scratch,
-    /// The address of made-up data.
-    Data,
-}
-
-/// Result of the recorded call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// Success with any result, or this error, a negative number.
-    Outcome(i64),
-    /// Exactly this result.
-    Exactly(i64),
-    /// A descriptor, which the slot keeps.
-    Descriptor(u32),
 }
 
 /// Reason why a trace can't be replayed.
@@ -749,11 +578,3 @@ impl<'a> Planner<'a> {
         Plan { tasks, mappings, slots, skipped: self.skipped, warnings: Vec::new(), data_bytes }
     }
 }
-
-/// Whether an absolute path is the mount point or below it.
-pub(super) fn on_device(mount: &[u8], path: &[u8]) -> bool {
-    path == mount || is_below(mount, path)
-}
-
-/// The working directory as a descriptor.
-pub(super) const HERE: Argument = Argument::Number(AT_FDCWD as i64 as u64);

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::descriptors::{Change, Descriptors, change, unshares};
 use super::namespace::{Namespace, Node};
 use super::record::{CallRecord, Header, PATH_BYTES_MAX};
 use super::table::{
-    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, CLONE_SYSVSEM, Changes, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD,
-    O_CLOEXEC, O_CREAT, O_TRUNC, Signature, signature,
+    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, CLONE_SYSVSEM, Changes, Effect, O_CREAT, O_TRUNC, Signature, signature,
 };
-
 use super::words::{READ, request};
 
 /// A file or a pipe.
@@ -70,15 +69,26 @@ enum Target {
 struct Open {
     target: Target,
     opener: u32,
-    close_on_execute: bool,
 }
-
-type Table = BTreeMap<i32, Open>;
 
 #[derive(Clone, Debug)]
 struct Task {
-    files: Rc<RefCell<Table>>,
+    files: Rc<RefCell<Descriptors<Open>>>,
     directory: Rc<RefCell<Option<Node>>>,
+}
+
+impl Task {
+    /// A task with this one's descriptors and directory, shared or as copies.
+    fn child(&self, shares_files: bool, shares_directory: bool) -> Self {
+        Task {
+            files: if shares_files { self.files.clone() } else { copy(&self.files) },
+            directory: if shares_directory { self.directory.clone() } else { copy(&self.directory) },
+        }
+    }
+}
+
+fn copy<T: Clone>(shared: &Rc<RefCell<T>>) -> Rc<RefCell<T>> {
+    Rc::new(RefCell::clone(shared))
 }
 
 /// The order in which calls take effect. Most do so when they return; `close`, `exit` and the creation of a task do so
@@ -113,7 +123,7 @@ impl Resolver {
         for state in &header.start {
             let directory = state.directory.as_ref().and_then(|path| absolute(b"/", path.as_bytes()));
             let directory = directory.map(|path| resolver.names.node(&path));
-            let mut files = Table::new();
+            let mut files = Descriptors::default();
             for (&descriptor, path) in &state.descriptors {
                 let target = if path.starts_with('/') {
                     let Some(path) = absolute(b"/", path.as_bytes()) else { continue };
@@ -124,7 +134,7 @@ impl Resolver {
                     resolver.pipes = resolver.pipes.max(pipe);
                     Target::Pipe(pipe)
                 };
-                files.insert(descriptor, Open { target, opener: state.task, close_on_execute: false });
+                files.insert(descriptor, Open { target, opener: state.task }, false);
             }
             let task = Task { files: Rc::new(RefCell::new(files)), directory: Rc::new(RefCell::new(directory)) };
             resolver.tasks.insert(state.task, task);
@@ -173,7 +183,7 @@ impl Resolver {
         if descriptor == AT_FDCWD {
             return (*task.directory.borrow()).and_then(|node| self.names.path(node));
         }
-        match task.files.borrow().get(&descriptor)?.target {
+        match task.files.borrow().get(descriptor)?.target {
             Target::File(node) => self.names.path(node),
             Target::Pipe(_) => None,
         }
@@ -191,7 +201,7 @@ impl Resolver {
             return;
         };
         if let Some((descriptor, rest)) = descriptor_in(text)
-            && let Some(Target::File(node)) = task.files.borrow().get(&descriptor).map(|open| open.target.clone())
+            && let Some(Target::File(node)) = task.files.borrow().get(descriptor).map(|open| open.target.clone())
             && let Some(full) = self.names.path(node).and_then(|directory| absolute(&directory, rest))
         {
             resolved.paths[which] = Some(PathUse { full, base: b"/".to_vec() });
@@ -247,7 +257,7 @@ impl Resolver {
         });
         let (own, changes) = operands(record, known);
         for (place, &argument) in own.iter().chain(alone).enumerate() {
-            let Some(open) = files.get(&record.number(argument)) else { continue };
+            let Some(open) = files.get(record.number(argument)) else { continue };
             let changed = match changes {
                 Changes::All => true,
                 Changes::Listed(listed) => listed == place,
@@ -271,90 +281,24 @@ impl Resolver {
     }
 
     fn take_effect(&mut self, task: &Task, record: &CallRecord, known: &Signature, resolved: &Resolved) {
-        let result = record.result.and_then(|result| i32::try_from(result).ok());
-        let first = resolved.paths[0].as_ref().map(|path| path.full.as_slice());
-        let mut files = task.files.borrow_mut();
-        let flag = |argument: Option<usize>| argument.is_some_and(|at| record.arguments[at] & O_CLOEXEC != 0);
         match known.effect {
-            Effect::Open(flags) => {
-                let (Some(descriptor), Some(path)) = (result, first) else { return };
-                let target = Target::File(self.names.node(path));
-                files.insert(descriptor, Open { target, opener: record.task, close_on_execute: flag(flags) });
-            }
-            Effect::Duplicate => duplicate(&mut files, record.number(0), result, false),
-            Effect::DuplicateTo { flags } => {
-                if record.number(0) != record.number(1) {
-                    let close = flags && flag(Some(2));
-                    duplicate(&mut files, record.number(0), Some(record.number(1)), close);
-                }
-            }
-            Effect::Control => match record.arguments[1] {
-                command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
-                    duplicate(&mut files, record.number(0), result, command == F_DUPFD_CLOEXEC);
-                }
-                F_SETFD => {
-                    if let Some(open) = files.get_mut(&record.number(0)) {
-                        open.close_on_execute = record.arguments[2] & 1 != 0;
-                    }
-                }
-                _ => {}
-            },
-            Effect::Close => {
-                files.remove(&record.number(0));
-            }
-            Effect::CloseRange => {
-                // The flag is CLOSE_RANGE_UNSHARE.
-                if record.arguments[2] & 2 != 0 {
-                    drop(files);
-                    self.own(record.task, true, false);
-                    let own = self.task(record.task);
-                    return close_range(&mut own.files.borrow_mut(), record);
-                }
-                close_range(&mut files, record);
-            }
             Effect::ChangeDirectory => {
-                *task.directory.borrow_mut() = first.map(|path| self.names.node(path));
+                let path = resolved.paths[0].as_ref();
+                *task.directory.borrow_mut() = path.map(|path| self.names.node(&path.full));
             }
             Effect::ChangeDirectoryTo => {
-                let target = files.get(&record.number(0)).map(|open| open.target.clone());
+                let target = task.files.borrow().get(record.number(0)).map(|open| open.target.clone());
                 *task.directory.borrow_mut() = match target {
                     Some(Target::File(node)) => Some(node),
                     _ => None,
                 };
             }
-            Effect::Pipe(flags) => {
-                self.pipes += 1;
-                for descriptor in record.pipe.into_iter().flatten() {
-                    let target = Target::Pipe(self.pipes);
-                    files.insert(descriptor, Open { target, opener: record.task, close_on_execute: flag(flags) });
-                }
-            }
-            Effect::Fork => {
-                let Some(child) = record.child() else { return };
-                let flags = if record.call.name().starts_with("clone") { record.arguments[0] } else { 0 };
-                let copied = |shared: bool, table: &Rc<RefCell<Table>>, now: &Table| {
-                    if shared { table.clone() } else { Rc::new(RefCell::new(now.clone())) }
-                };
-                let child_files = copied(flags & CLONE_FILES != 0, &task.files, &files);
-                let directory = if flags & CLONE_FS != 0 {
-                    task.directory.clone()
-                } else {
-                    Rc::new(RefCell::new(*task.directory.borrow()))
-                };
-                self.tasks.insert(child, Task { files: child_files, directory });
-            }
+            Effect::Fork => self.fork(task, record),
             Effect::Execute => {
-                // A program that is executed has a table of its own.
-                let mut own = files.clone();
-                drop(files);
-                own.retain(|_, open| !open.close_on_execute);
-                let task = Task { files: Rc::new(RefCell::new(own)), directory: task.directory.clone() };
-                self.tasks.insert(record.task, task);
+                self.own(record.task, true, false);
+                self.task(record.task).files.borrow_mut().close_on_execute();
             }
-            Effect::Exit => {
-                drop(files);
-                self.tasks.remove(&record.task);
-            }
+            Effect::Exit => drop(self.tasks.remove(&record.task)),
             Effect::Rename(flags) => {
                 if let [Some(from), Some(to)] = &resolved.paths {
                     let exchange = flags.is_some_and(|at| record.arguments[at] & 2 != 0);
@@ -362,34 +306,57 @@ impl Resolver {
                 }
             }
             Effect::Unshare => {
-                drop(files);
-                let flags = record.arguments[0];
-                self.own(record.task, flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
+                self.own(record.task, unshares(record, known), record.arguments[0] & CLONE_FS != 0);
             }
-            Effect::Nothing | Effect::Wait | Effect::Unsupported => {}
+            _ => self.change_descriptors(record, known, resolved),
         }
+    }
+
+    fn change_descriptors(&mut self, record: &CallRecord, known: &Signature, resolved: &Resolved) {
+        let Some(change) = change(record, known) else { return };
+        if unshares(record, known) {
+            self.own(record.task, true, false);
+        }
+        let files = self.task(record.task).files;
+        let mut files = files.borrow_mut();
+        match change {
+            Change::Open { descriptor, close_on_execute } => {
+                let Some(path) = &resolved.paths[0] else { return };
+                let target = Target::File(self.names.node(&path.full));
+                files.insert(descriptor, Open { target, opener: record.task }, close_on_execute);
+            }
+            Change::Pipe { close_on_execute } => {
+                self.pipes += 1;
+                for descriptor in record.pipe.into_iter().flatten() {
+                    let target = Target::Pipe(self.pipes);
+                    files.insert(descriptor, Open { target, opener: record.task }, close_on_execute);
+                }
+            }
+            Change::Copy { from, to, close_on_execute } => match files.get(from).cloned() {
+                Some(open) => files.insert(to, open, close_on_execute),
+                // The copy of something unknown is unknown.
+                None => drop(files.remove(to)),
+            },
+            Change::Close(descriptors) => {
+                for descriptor in files.within(descriptors) {
+                    files.remove(descriptor);
+                }
+            }
+            Change::Mark { descriptors, close_on_execute } => files.mark(descriptors, close_on_execute),
+        }
+    }
+
+    fn fork(&mut self, task: &Task, record: &CallRecord) {
+        let Some(child) = record.child() else { return };
+        let flags = if record.call.name().starts_with("clone") { record.arguments[0] } else { 0 };
+        let child_task = task.child(flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
+        self.tasks.insert(child, child_task);
     }
 
     /// Gives a task its own descriptors or directory.
     fn own(&mut self, id: u32, files: bool, directory: bool) {
-        let task = self.task(id);
-        let own = Task {
-            files: if files { Rc::new(RefCell::new(task.files.borrow().clone())) } else { task.files.clone() },
-            directory: if directory { Rc::new(RefCell::new(*task.directory.borrow())) } else { task.directory },
-        };
+        let own = self.task(id).child(!files, !directory);
         self.tasks.insert(id, own);
-    }
-}
-
-fn close_range(files: &mut Table, record: &CallRecord) {
-    let range = record.arguments[0] as u32..=record.arguments[1] as u32;
-    let inside = |descriptor: i32| u32::try_from(descriptor).is_ok_and(|number| range.contains(&number));
-    // CLOSE_RANGE_CLOEXEC only sets the flag.
-    if record.arguments[2] & 4 != 0 {
-        let mut within = files.iter_mut().filter(|(descriptor, _)| inside(**descriptor));
-        within.by_ref().for_each(|(_, open)| open.close_on_execute = true);
-    } else {
-        files.retain(|&descriptor, _| !inside(descriptor));
     }
 }
 
@@ -441,15 +408,6 @@ fn names_descriptor(record: &CallRecord, base: Base, text: Option<&[u8]>) -> boo
     matches!(base, Base::At(argument) if record.number(argument) >= 0) && text.is_none_or(<[u8]>::is_empty)
 }
 
-fn duplicate(files: &mut Table, from: i32, to: Option<i32>, close_on_execute: bool) {
-    let Some(to) = to else { return };
-    match files.get(&from).cloned() {
-        Some(open) => files.insert(to, Open { close_on_execute, ..open }),
-        // The copy of something unknown is unknown.
-        None => files.remove(&to),
-    };
-}
-
 fn parent(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) | None => b"/",
@@ -462,6 +420,11 @@ fn parent(path: &[u8]) -> &[u8] {
 pub fn is_below(folder: &[u8], path: &[u8]) -> bool {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
     path.strip_prefix(folder).is_some_and(|rest| rest.len() > 1 && rest[0] == b'/')
+}
+
+/// Whether an absolute path is the mount point or below it.
+pub(super) fn on_device(mount: &[u8], path: &[u8]) -> bool {
+    path == mount || is_below(mount, path)
 }
 
 /// The absolute path, in shortest form, of a text relative to a directory; `None` if it is longer than a path may be.

@@ -5,9 +5,11 @@
 //! same slots, because the kernel's copy has the same numbers.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
+use super::descriptors::{Change, Descriptors, change, unshares};
 use super::record::CallRecord;
-use super::table::{CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signature};
+use super::table::{CLONE_FS, Effect, Signature};
 
 /// Kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,6 @@ struct Open {
     description: u64,
     /// The end of an unnamed pipe or of a socket pair.
     end: Option<StreamEnd>,
-    close_on_execute: bool,
 }
 
 /// An end of a pipe or of a socket pair.
@@ -49,7 +50,7 @@ impl StreamEnd {
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    open: BTreeMap<i32, Open>,
+    open: Descriptors<Open>,
     /// Number of tasks that use the table.
     users: usize,
 }
@@ -73,7 +74,7 @@ pub(super) struct Tables {
 }
 
 impl Table {
-    fn copy(&mut self) -> BTreeMap<i32, Open> {
+    fn copy(&mut self) -> Descriptors<Open> {
         self.open.values_mut().for_each(|open| open.is_copied = true);
         self.open.clone()
     }
@@ -83,7 +84,7 @@ impl Tables {
     /// Begins a task with a table and a directory of its own.
     pub fn begin(&mut self, in_device: bool) {
         self.tasks.push((self.tables.len(), self.directories.len()));
-        self.tables.push(Table { open: BTreeMap::new(), users: 1 });
+        self.tables.push(Table { open: Descriptors::default(), users: 1 });
         self.directories.push(in_device);
     }
 
@@ -116,7 +117,7 @@ impl Tables {
     }
 
     fn open(&self, task: usize, descriptor: i32) -> Option<&Open> {
-        self.tables[self.tasks[task].0].open.get(&descriptor)
+        self.tables[self.tasks[task].0].open.get(descriptor)
     }
 
     pub fn kind(&self, task: usize, descriptor: i32) -> Option<Kind> {
@@ -152,13 +153,8 @@ impl Tables {
     }
 
     /// Live descriptors in a range of numbers.
-    pub fn within(&self, task: usize, first: u32, last: u32) -> Vec<i32> {
-        let first = i32::try_from(first).unwrap_or(i32::MAX);
-        let last = i32::try_from(last).unwrap_or(i32::MAX);
-        if first > last {
-            return Vec::new();
-        }
-        self.tables[self.tasks[task].0].open.range(first..=last).map(|(&descriptor, _)| descriptor).collect()
+    pub fn within(&self, task: usize, descriptors: RangeInclusive<i32>) -> Vec<i32> {
+        self.tables[self.tasks[task].0].open.within(descriptors)
     }
 
     pub fn description(&self, task: usize, descriptor: i32) -> Option<u64> {
@@ -186,9 +182,7 @@ impl Tables {
 
     /// Removes the descriptors that are closed when a program is executed, and returns their slots.
     pub fn close_on_execute(&mut self, task: usize) -> Vec<u32> {
-        let table = &mut self.tables[self.tasks[task].0].open;
-        let closed: Vec<Open> = table.values().filter(|open| open.close_on_execute).copied().collect();
-        table.retain(|_, open| !open.close_on_execute);
+        let closed = self.tables[self.tasks[task].0].open.close_on_execute();
         self.closed(&closed)
     }
 
@@ -200,7 +194,7 @@ impl Tables {
         if table.users > 0 {
             return Vec::new();
         }
-        let closed: Vec<Open> = std::mem::take(&mut table.open).into_values().collect();
+        let closed = table.open.close_all();
         self.closed(&closed)
     }
 
@@ -234,19 +228,20 @@ impl Tables {
         descriptors.iter().map(|open| open.slot).collect()
     }
 
-    fn insert(&mut self, task: usize, descriptor: i32, open: Open) {
+    fn insert(&mut self, task: usize, descriptor: i32, open: Open, close_on_execute: bool) {
         let slot = self.take_slot(task);
-        self.insert_at(slot, task, descriptor, open);
+        self.insert_at(slot, task, descriptor, open, close_on_execute);
     }
 
-    fn insert_at(&mut self, slot: u32, task: usize, descriptor: i32, open: Open) {
+    fn insert_at(&mut self, slot: u32, task: usize, descriptor: i32, open: Open, close_on_execute: bool) {
         self.remove(task, descriptor);
         self.opened([&open]);
-        self.tables[self.tasks[task].0].open.insert(descriptor, Open { slot, is_copied: false, ..open });
+        let open = Open { slot, is_copied: false, ..open };
+        self.tables[self.tasks[task].0].open.insert(descriptor, open, close_on_execute);
     }
 
     fn remove(&mut self, task: usize, descriptor: i32) {
-        let removed = self.tables[self.tasks[task].0].open.remove(&descriptor);
+        let removed = self.tables[self.tasks[task].0].open.remove(descriptor);
         let Some(open) = removed else { return };
         self.closed(&[open]);
         if !open.is_copied {
@@ -260,97 +255,61 @@ impl Tables {
         if !record.succeeded() {
             return;
         }
-        let result = record.result.and_then(|result| i32::try_from(result).ok());
-        let (table, directory) = self.tasks[task];
-        let flag = |argument: Option<usize>| argument.is_some_and(|at| record.arguments[at] & O_CLOEXEC != 0);
         self.descriptions += 1;
-        let description = self.descriptions;
-        let on_device = |descriptor: i32| {
-            let open = self.tables[table].open.get(&descriptor);
-            open.is_some_and(|open| open.kind == Kind::File)
-        };
+        self.change_directory(task, record, known, below);
+        if unshares(record, known) {
+            self.leave_shared(task);
+        }
+        match change(record, known) {
+            Some(Change::Open { descriptor, close_on_execute }) => match below {
+                Some(kind) => self.insert(task, descriptor, self.made(kind), close_on_execute),
+                // The number now refers to a file outside the device, which the replayer does not have.
+                None => self.remove(task, descriptor),
+            },
+            Some(Change::Pipe { close_on_execute }) => self.make_pipe(task, record, close_on_execute),
+            Some(Change::Copy { from, to, close_on_execute }) => match self.open(task, from).copied() {
+                Some(open) => self.insert(task, to, open, close_on_execute),
+                None => self.remove(task, to),
+            },
+            Some(Change::Close(descriptors)) => {
+                for descriptor in self.within(task, descriptors) {
+                    self.remove(task, descriptor);
+                }
+            }
+            Some(Change::Mark { descriptors, close_on_execute }) => {
+                self.tables[self.tasks[task].0].open.mark(descriptors, close_on_execute);
+            }
+            None => {}
+        }
+    }
+
+    fn change_directory(&mut self, task: usize, record: &CallRecord, known: &Signature, below: Option<Kind>) {
+        let directory = self.tasks[task].1;
         match known.effect {
             Effect::ChangeDirectory => self.directories[directory] = below.is_some(),
-            Effect::ChangeDirectoryTo => self.directories[directory] = on_device(record.number(0)),
+            Effect::ChangeDirectoryTo => {
+                self.directories[directory] = self.kind(task, record.number(0)) == Some(Kind::File);
+            }
             Effect::Unshare if record.arguments[0] & CLONE_FS != 0 => {
                 self.tasks[task].1 = self.directories.len();
                 self.directories.push(self.directories[directory]);
             }
             _ => {}
         }
-        let has_own_table = match known.effect {
-            Effect::Unshare => record.arguments[0] & CLONE_FILES != 0,
-            Effect::CloseRange => record.arguments[2] & CLOSE_RANGE_UNSHARE != 0,
-            _ => false,
-        };
-        if has_own_table {
-            self.leave_shared(task);
-        }
-        let table = self.tasks[task].0;
-        let made = |kind: Kind, close_on_execute: bool| Open {
-            kind,
-            slot: 0,
-            is_copied: false,
-            description,
-            end: None,
-            close_on_execute,
-        };
-        match known.effect {
-            Effect::Open(flags) => {
-                let Some(descriptor) = result else { return };
-                match below {
-                    Some(kind) => self.insert(task, descriptor, made(kind, flag(flags))),
-                    // The number now refers to a file outside the device, which the replayer does not have.
-                    None => self.remove(task, descriptor),
-                }
-            }
-            Effect::Duplicate => self.duplicate(task, record.number(0), result, false),
-            Effect::DuplicateTo { flags } if record.number(0) != record.number(1) => {
-                self.duplicate(task, record.number(0), Some(record.number(1)), flags && flag(Some(2)));
-            }
-            Effect::Control => match record.arguments[1] {
-                command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
-                    self.duplicate(task, record.number(0), result, command == F_DUPFD_CLOEXEC);
-                }
-                F_SETFD => {
-                    if let Some(open) = self.tables[table].open.get_mut(&record.number(0)) {
-                        open.close_on_execute = record.arguments[2] & 1 != 0;
-                    }
-                }
-                _ => {}
-            },
-            Effect::Close => self.remove(task, record.number(0)),
-            Effect::CloseRange => {
-                let inside = self.within(task, record.arguments[0] as u32, record.arguments[1] as u32);
-                for descriptor in inside {
-                    if record.arguments[2] & CLOSE_RANGE_CLOEXEC == 0 {
-                        self.remove(task, descriptor);
-                    } else if let Some(open) = self.tables[table].open.get_mut(&descriptor) {
-                        open.close_on_execute = true;
-                    }
-                }
-            }
-            Effect::Pipe(flags) => {
-                let slots = [0, 1].map(|_| self.take_slot(task));
-                let ends = [false, true].map(|is_second| StreamEnd { description, is_second });
-                for ((slot, end), descriptor) in slots.into_iter().zip(ends).zip(record.pipe.into_iter().flatten()) {
-                    let open = Open { end: Some(end), ..made(Kind::Stream, flag(flags)) };
-                    self.insert_at(slot, task, descriptor, open);
-                }
-            }
-            _ => {}
-        }
     }
 
-    fn duplicate(&mut self, task: usize, from: i32, to: Option<i32>, close_on_execute: bool) {
-        let Some(to) = to else { return };
-        match self.open(task, from).copied() {
-            Some(open) => self.insert(task, to, Open { close_on_execute, ..open }),
-            None => self.remove(task, to),
+    /// A descriptor with a description of its own.
+    fn made(&self, kind: Kind) -> Open {
+        Open { kind, slot: 0, is_copied: false, description: self.descriptions, end: None }
+    }
+
+    fn make_pipe(&mut self, task: usize, record: &CallRecord, close_on_execute: bool) {
+        let description = self.descriptions;
+        let slots = [0, 1].map(|_| self.take_slot(task));
+        let ends = [false, true].map(|is_second| StreamEnd { description, is_second });
+        for ((slot, end), descriptor) in slots.into_iter().zip(ends).zip(record.pipe.into_iter().flatten()) {
+            let open = Open { end: Some(end), ..self.made(Kind::Stream) };
+            self.insert_at(slot, task, descriptor, open, close_on_execute);
         }
     }
 }
-
-/// Flags of `close_range`: unshare the table first, and close only at `execve`.
-pub(super) const CLOSE_RANGE_UNSHARE: u64 = 2;
-pub(super) const CLOSE_RANGE_CLOEXEC: u64 = 4;

@@ -1,6 +1,6 @@
 //! fio's engines for block devices, and their options.
 
-use super::options::{FioOption, Treatment};
+use super::treatment::{FioOption, Treatment};
 
 /// Properties of an I/O engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ mod quantity;
 mod section;
 mod sizes;
 mod thread;
+mod treatment;
 
 use std::fmt;
 

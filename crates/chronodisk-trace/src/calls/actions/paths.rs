@@ -1,7 +1,7 @@
 //! Calls that name files by paths.
 
 use super::super::attributes::{attribute, list_of_attributes};
-use super::super::plan::{Argument, Expected, HERE};
+use super::super::steps::{Argument, Expected, HERE};
 use super::super::table::{O_CREAT, O_TRUNC};
 use super::super::words::READ;
 use super::{Call, Translated, change_directory, made, number, one};

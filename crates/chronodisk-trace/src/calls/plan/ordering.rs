@@ -1,11 +1,12 @@
 //! Orders calls of different tasks by the objects that they share.
 
 use super::super::actions;
+use super::super::descriptors::{CLOSE_RANGE_UNSHARE, range_of};
 use super::super::order::{Point, Resource, syncs};
 use super::super::record::CallRecord;
 use super::super::resolve::{Object, Resolved, is_below};
 use super::super::table::{Effect, signature};
-use super::super::tables::{CLOSE_RANGE_UNSHARE, Kind};
+use super::super::tables::Kind;
 use super::{Awaited, Planner};
 
 impl Planner<'_> {
@@ -85,7 +86,7 @@ impl Planner<'_> {
         }
         let made = actions::descriptors_made(record);
         let closed = match name {
-            "close_range" => self.tables.within(life, record.arguments[0] as u32, record.arguments[1] as u32),
+            "close_range" => self.tables.within(life, range_of(record)),
             _ => Vec::new(),
         };
         let opens_or_closes = name == "close" || !made.is_empty() || !closed.is_empty();

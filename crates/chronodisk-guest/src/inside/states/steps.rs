@@ -1,0 +1,163 @@
+//! The steps of the check of one state.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE, device_name};
+use crate::shared::filesystem::FileSystem;
+use crate::shared::states::{Caller, StateStep, StatesOptions};
+
+/// Bytes of a step's output that a report has.
+const OUTPUT_BYTES_MAX: usize = 2048;
+
+/// One state, on its device.
+pub(super) struct State<'a> {
+    pub options: &'a StatesOptions,
+    pub caller: &'a Caller,
+    pub device: usize,
+}
+
+type Step = Result<(), (StateStep, String)>;
+
+impl State<'_> {
+    /// Takes the state through all steps; an error is the failed step with its output.
+    ///
+    /// The output names the first device, so that it does not depend on the place of the state in its guest.
+    pub fn check(&self) -> Step {
+        self.take_steps().map_err(|(step, output)| (step, output.replace(&self.device(), DEVICE)))
+    }
+
+    fn take_steps(&self) -> Step {
+        self.copy_acknowledged()
+            .map_err(|error| (StateStep::Check, format!("the acknowledged lines can't be read: {error}")))?;
+        if self.options.file_system == FileSystem::None {
+            return self.run_check();
+        }
+        self.repair_without_journal();
+        self.mount(StateStep::Mount)?;
+        self.unmount()?;
+        self.check_file_system()?;
+        self.mount(StateStep::Remount)?;
+        let checked = self.run_check();
+        let unmounted = self.unmount();
+        checked.and(unmounted)
+    }
+
+    fn device(&self) -> String {
+        format!("/dev/{}", device_name(self.device))
+    }
+
+    /// ext2 has no journal: its checker is its recovery.
+    fn repair_without_journal(&self) {
+        if self.options.file_system == FileSystem::Ext2 {
+            let _ = output_of(Command::new("e2fsck").args(["-f", "-y", &self.device()]));
+        }
+    }
+
+    fn mount(&self, step: StateStep) -> Step {
+        let options = self.options;
+        fs::create_dir_all(&options.mount_point).map_err(|error| (step, error.to_string()))?;
+        let kind = options.mount_type.as_deref().unwrap_or(options.file_system.name());
+        let mut command = Command::new("mount");
+        command.args(["-t", kind]);
+        if let Some(given) = &options.mount_options {
+            command.args(["-o", given]);
+        }
+        expect_success(step, command.arg(self.device()).arg(&options.mount_point))
+    }
+
+    fn unmount(&self) -> Step {
+        let at = self.options.mount_point.as_str();
+        for _ in 0..100 {
+            match unmount(at, UnmountFlags::empty()) {
+                Ok(()) => {
+                    self.forget();
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
+                Err(error) => return Err((StateStep::Unmount, format!("{at}: {error}"))),
+            }
+        }
+        // The next state needs the mount point.
+        let _ = unmount(at, UnmountFlags::DETACH);
+        Err((StateStep::Unmount, format!("{at} stayed busy")))
+    }
+
+    /// btrfs remembers a device by its UUID, which all states have.
+    fn forget(&self) {
+        if self.options.file_system == FileSystem::Btrfs {
+            let _ = output_of(Command::new("btrfs").args(["device", "scan", "--forget"]));
+        }
+    }
+
+    fn check_file_system(&self) -> Step {
+        let Some(words) = self.options.file_system.checker(&self.device()) else { return Ok(()) };
+        expect_success(StateStep::FileSystem, Command::new(&words[0]).args(&words[1..]))
+    }
+
+    /// Copies the acknowledged lines to the kernel's own file system of devices, because a mount may hide the host's
+    /// file.
+    fn copy_acknowledged(&self) -> io::Result<()> {
+        fs::copy(&self.options.acknowledged[self.device], self.acknowledged())?;
+        fs::set_permissions(self.acknowledged(), fs::Permissions::from_mode(0o444))
+    }
+
+    fn acknowledged(&self) -> String {
+        format!("/dev/chronodisk-acknowledged-{}", self.device)
+    }
+
+    fn run_check(&self) -> Step {
+        let mut command = Command::new("sh");
+        command.args(["-c", &self.options.check]);
+        command.env("CHRONODISK_ACK", self.acknowledged());
+        command.env(DEVICE_VARIABLE, self.device());
+        let Caller { uid, gid, groups } = self.caller.clone();
+        if self.options.file_system != FileSystem::None {
+            command.current_dir(&self.options.mount_point);
+        } else {
+            own(Path::new(&self.device()), uid, gid).map_err(|error| (StateStep::Check, error.to_string()))?;
+        }
+        // SAFETY: only system calls between fork and exec; the data were made before.
+        unsafe {
+            command.pre_exec(move || {
+                let done = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+                done(libc::setgroups(groups.len(), groups.as_ptr()))?;
+                done(libc::setgid(gid))?;
+                done(libc::setuid(uid))
+            });
+        }
+        expect_success(StateStep::Check, &mut command)
+    }
+}
+
+fn own(device: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    std::os::unix::fs::chown(device, Some(uid), Some(gid))
+}
+
+fn expect_success(step: StateStep, command: &mut Command) -> Step {
+    match output_of(command) {
+        Ok((status, _)) if status.success() => Ok(()),
+        Ok((status, output)) if output.is_empty() => Err((step, status.to_string())),
+        Ok((_, output)) => Err((step, output)),
+        Err(error) => Err((step, format!("{}: {error}", command.get_program().display()))),
+    }
+}
+
+/// Runs a command to its end. Its output goes to a file, so that a process that it leaves behind does not delay the
+/// next step.
+fn output_of(command: &mut Command) -> io::Result<(ExitStatus, String)> {
+    let mut file = File::from(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?);
+    let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?).status()?;
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    file.take(OUTPUT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    Ok((status, String::from_utf8_lossy(&bytes).trim().to_owned()))
+}

@@ -1,0 +1,205 @@
+//! Facts about the host for the launcher: the caller's identity and terminal, and the rate of the time-stamp counter.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// For each of standard input, output and error, whether it is a terminal.
+pub(crate) fn terminals() -> [bool; 3] {
+    [io::stdin().is_terminal(), io::stdout().is_terminal(), io::stderr().is_terminal()]
+}
+
+/// Rows and columns of the terminal; `None` without one.
+pub(crate) fn window_size() -> Option<(u16, u16)> {
+    let of = |size: rustix::termios::Winsize| (size.ws_row, size.ws_col);
+    rustix::termios::tcgetwinsize(io::stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stdin()))
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()))
+        .ok()
+        .map(of)
+}
+
+/// Whether standard input may be read: it is no terminal, or not the terminal of another job.
+pub(crate) fn owns_terminal() -> bool {
+    !io::stdin().is_terminal()
+        || rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// The caller's identity.
+pub(crate) struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub umask: u32,
+}
+
+pub(crate) fn identity() -> Identity {
+    use rustix::process::{getegid, geteuid, getgroups, umask};
+    // The mask can only be read by setting it.
+    let mask = umask(rustix::fs::Mode::empty());
+    umask(mask);
+    Identity {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect(),
+        umask: mask.bits(),
+    }
+}
+
+/// A CPU of the host for one guest and its device, claimed until this is dropped.
+///
+/// The claim is an abstract socket name, which is released with its last descriptor.
+pub(crate) struct HostCpu {
+    pub number: usize,
+    _claim: Option<UnixDatagram>,
+}
+
+impl HostCpu {
+    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own; its own if all are
+    /// claimed.
+    pub fn claim() -> Self {
+        let own = rustix::thread::sched_getcpu();
+        let allowed = rustix::thread::sched_getaffinity(None).ok();
+        let others = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|&cpu| cpu != own && allowed.as_ref().is_some_and(|allowed| allowed.is_set(cpu)));
+        for number in [own].into_iter().chain(others) {
+            let name = format!("chronodisk-cpu-{number}");
+            let claim = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+            if let Ok(claim) = claim {
+                return HostCpu { number, _claim: Some(claim) };
+            }
+        }
+        HostCpu { number: own, _claim: None }
+    }
+}
+
+/// Puts a command into its own process group, because the launcher handles the terminal's Ctrl-C.
+pub(crate) fn own_process_group(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+}
+
+/// A descriptor that becomes readable when the child ends.
+pub(crate) fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+}
+
+/// A reading of the host's time stamp counter and its monotonic clock at nearly one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CounterReading {
+    /// Value of the counter in the middle between a read before the clock's reading and one after it.
+    ticks: u64,
+    clock: Instant,
+}
+
+impl CounterReading {
+    /// The tightest of many readings: few are disturbed by an interrupt, or by the loss of the processor.
+    pub fn now() -> Self {
+        let mut tightest = Self::once();
+        for _ in 1..READINGS {
+            let next = Self::once();
+            if next.0 < tightest.0 {
+                tightest = next;
+            }
+        }
+        tightest.1
+    }
+
+    /// One, after the counter's ticks that it took.
+    fn once() -> (u64, Self) {
+        // SAFETY: the instruction has no effect but its result.
+        let read = || unsafe { core::arch::x86_64::_rdtsc() };
+        let before = read();
+        let clock = Instant::now();
+        let gap = read().saturating_sub(before);
+        (gap, CounterReading { ticks: before + gap / 2, clock })
+    }
+
+    /// The first that this process made.
+    pub fn first() -> Self {
+        static FIRST: OnceLock<CounterReading> = OnceLock::new();
+        *FIRST.get_or_init(Self::now)
+    }
+
+    /// The counter's rate in hertz from this reading until now; waits if the interval is too short.
+    /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error here shows in
+    /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error only affects a
+    /// printed clock rate. A tight reading is uncertain by some 20 ns, which is 10 ppm of the shortest interval, and
+    /// less of a longer one.
+    pub fn hertz_since(self) -> u64 {
+        std::thread::sleep(MEASURED_MIN.saturating_sub(self.clock.elapsed()));
+        self.hertz_until(Self::now())
+    }
+
+    fn hertz_until(self, last: Self) -> u64 {
+        let nanos = (last.clock - self.clock).as_nanos().max(1);
+        let ticks = u128::from(last.ticks.saturating_sub(self.ticks));
+        ((ticks * 1_000_000_000 + nanos / 2) / nanos).max(1) as u64
+    }
+}
+
+const READINGS: u32 = 64;
+/// Shortest measurement of the rate. A run waits as long for its device's process, so usually no thread sleeps.
+const MEASURED_MIN: Duration = Duration::from_millis(4);
+
+/// Waits for any of them; an interruption is as good as an event.
+pub(crate) fn wait_for(waits: &mut [PollFd<'_>], most: Duration) -> io::Result<()> {
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(waits, Some(&most)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a reader of standard input could block: a regular file is always ready.
+pub(crate) fn may_wait(stdin: &io::Stdin) -> bool {
+    let is_file = rustix::fs::fstat(stdin)
+        .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile);
+    let mut wait = [PollFd::new(stdin, PollFlags::IN)];
+    !is_file && wait_for(&mut wait, Duration::ZERO).is_ok() && wait[0].revents().is_empty()
+}
+
+/// Whether the command is a shell that a person will type into.
+pub(crate) fn is_shell(command: &[OsString]) -> bool {
+    let name = command.first().and_then(|program| Path::new(program).file_name());
+    command.len() == 1 && name.is_some_and(|name| SHELLS.iter().any(|&shell| name == shell))
+}
+
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_has_a_plausible_rate() {
+        let hertz = CounterReading::first().hertz_since();
+        assert!((100_000_000..20_000_000_000).contains(&hertz), "{hertz} Hz");
+    }
+
+    #[test]
+    fn a_rate_is_ticks_by_time_to_the_nearest_hertz() {
+        let first = CounterReading { ticks: 1_000, clock: Instant::now() };
+        let after = |ticks: u64, clock: Duration| CounterReading { ticks: 1_000 + ticks, clock: first.clock + clock };
+        assert_eq!(first.hertz_until(after(21_000_000, Duration::from_millis(10))), 2_100_000_000);
+        assert_eq!(first.hertz_until(after(2, Duration::from_nanos(3))), 666_666_667);
+        // After a move to a processor with another counter, the difference may be zero: no division by zero.
+        assert_eq!(first.hertz_until(first), 1);
+    }
+
+    #[test]
+    fn a_reading_is_between_those_around_it() {
+        let [before, between, after] = [(); 3].map(|()| CounterReading::now());
+        assert!(before.ticks < between.ticks && between.ticks < after.ticks);
+        assert!(before.clock <= between.clock && between.clock <= after.clock);
+    }
+}
