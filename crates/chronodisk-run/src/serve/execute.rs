@@ -124,12 +124,13 @@ pub fn serve(
     let Listening { addresses, uris } = listen(arguments, &device, iscsi, &mut server)?;
     let attachment = attach(arguments, &device, &mut server, &plan.caller.executable)?;
     let block_device = attachment.as_ref().map(|attachment| attachment.path().to_owned());
-    let metrics = arguments.metrics.as_ref().map(|address| {
-        let profile = device.name().to_owned();
-        let (server, gathered, overflow) = (server.view(), gathered.clone(), overflow.clone());
-        show_metrics(address, Metrics { profile, server, gathered, overflow })
-    });
-    let metrics = metrics.transpose()?;
+    let shown = || Metrics {
+        profile: device.name().to_owned(),
+        server: server.view(),
+        gathered: gathered.clone(),
+        overflow: overflow.clone(),
+    };
+    let metrics = arguments.metrics.as_ref().map(|address| show_metrics(address, shown())).transpose()?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
     let guard = arguments.run.as_ref().map(|_| Guard::start(&plan.caller.executable)).transpose();
@@ -166,10 +167,8 @@ pub fn serve(
     let logged = gathered.finish_log();
     let log = directory.log(0);
     let compare = |target| shadow::compare(arguments, &device, target, &log);
-    let (shadow, compared) = match described.filter(|_| logged.is_ok()).map(compare).transpose() {
-        Ok(shadow) => (shadow, Ok(())),
-        Err(failure) => (None, Err(failure)),
-    };
+    let compared = described.filter(|_| logged.is_ok()).map(compare).transpose();
+    let (shadow, compared) = compared.map_or_else(|failure| (None, Err(failure)), |shadow| (shadow, Ok(())));
     let serving = Serving {
         arguments,
         directory: &directory,
@@ -184,11 +183,7 @@ pub fn serve(
     result.started_at = plan.started_at;
     result.reps.iter().for_each(|rep| note_failed_requests(&rep.summary.failed_by_status));
     result.failure = waited.as_ref().err().map(Failure::to_string).or_else(|| server_failure(&outcome));
-    result.ended_by = match (&result.failure, ending.by_signal) {
-        (Some(_), _) => EndedBy::Chronodisk,
-        (None, true) => EndedBy::Signal,
-        (None, false) => EndedBy::Command,
-    };
+    result.ended_by = ended_by(result.failure.is_some(), ending.by_signal);
     let kept = directory.write_run(&result);
     drop(unused);
     let is_kept = kept.is_ok();
@@ -196,6 +191,14 @@ pub fn serve(
     let mut earlier_failures: Vec<Failure> = failures.collect();
     let (status, failure) = (final_status(ending.status, &outcome), earlier_failures.pop());
     Ok(Executed { result, status, failure, earlier_failures, command_began: true, is_kept })
+}
+
+fn ended_by(failed: bool, by_signal: bool) -> EndedBy {
+    match (failed, by_signal) {
+        (true, _) => EndedBy::Chronodisk,
+        (false, true) => EndedBy::Signal,
+        (false, false) => EndedBy::Command,
+    }
 }
 
 /// Facts of a device that was served.

@@ -437,14 +437,7 @@ impl Call<'_> {
                 let [owner, group] = [2, 3].map(|index| self.argument(index));
                 plain(number::FCHOWNAT, vec![Argument::Path(Vec::new()), owner, group, number(AT_EMPTY_PATH)])
             }
-            // A descriptor of O_PATH takes no fchmod.
-            "fchmodat2" => match self.place.slot(self.record.number(0)) {
-                Some(slot) => {
-                    let path = Argument::DescriptorPath(slot, Vec::new());
-                    one(made(number::FCHMODAT, [HERE, path, self.argument(2)], outcome))
-                }
-                None => Translated::Impossible,
-            },
+            "fchmodat2" => self.change_mode_by_path(),
             "readlinkat" => {
                 plain(number::READLINKAT, vec![Argument::Path(Vec::new()), Argument::Scratch, number(4096)])
             }
@@ -478,6 +471,13 @@ impl Call<'_> {
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
         }
+    }
+
+    /// A descriptor of `O_PATH` takes no `fchmod`.
+    fn change_mode_by_path(&self) -> Translated {
+        let Some(slot) = self.place.slot(self.record.number(0)) else { return Translated::Impossible };
+        let path = Argument::DescriptorPath(slot, Vec::new());
+        one(made(number::FCHMODAT, [HERE, path, self.argument(2)], self.outcome()))
     }
 
     /// `preadv2` and `pwritev2`: the position is -1 for the file's own, and the flags say when data are on the device.
