@@ -135,8 +135,8 @@ void virtual_clock_enter_user(int pid)
 }
 
 /*
- * The guest's first process makes system calls without effect (src/trap_probe.rs), so that each run measures what a
- * stop takes. The longest met an interrupt of the host.
+ * The guest's first process makes system calls without effect (src/inside/trap_probe.rs), so that each run measures the
+ * time of a stop. The longest met an interrupt of the host.
  */
 #define PROBES_INTERRUPTED 5
 

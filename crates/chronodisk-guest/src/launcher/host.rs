@@ -131,7 +131,6 @@ impl CounterReading {
     }
 
     /// The counter's rate in hertz from this reading until now; waits if the interval is too short.
-    /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error here shows in
     /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error only affects a
     /// printed clock rate. A tight reading is uncertain by some 20 ns, which is 10 ppm of the shortest interval, and
     /// less of a longer one.
