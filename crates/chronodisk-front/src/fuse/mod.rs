@@ -52,6 +52,7 @@
 //! }
 //! ```
 
+mod answers;
 mod file;
 #[cfg(feature = "test-utils")]
 pub mod mock;
