@@ -1,9 +1,10 @@
-//! Answers to the kernel's operations, apart from the messages that carry them.
+//! Answers to the kernel's operations, from messages and from a ring.
 
 use chronodisk_sim::SECTOR_BYTES;
 
 use super::wire::{
-    self, AttrOut, Body, FallocateIn, InitIn, InitOut, ROOT_ID, RangeIn, fallocate_mode, init_flag, opcode, open_flag,
+    self, AttrOut, Body, FallocateIn, InitIn, InitOut, ROOT_ID, RangeIn, fallocate_mode, init_flag, init_flag2, opcode,
+    open_flag,
 };
 use super::{BACKGROUND_MAX, FuseCommand, FuseFile, REQUEST_BYTES_MAX};
 use crate::errno::Errno;
@@ -13,6 +14,10 @@ use crate::errno::Errno;
 pub(super) struct Answers {
     file: FuseFile,
     phase: Phase,
+    /// Whether requests over io_uring are accepted if the kernel offers them.
+    accepts_io_uring: bool,
+    /// Whether they were agreed on.
+    has_io_uring: bool,
     refused_requests: u64,
 }
 
@@ -61,12 +66,28 @@ const PAGE_BYTES: u32 = 4096;
 impl Answers {
     /// Answers to a new connection.
     pub fn new(file: FuseFile) -> Self {
-        Answers { file, phase: Phase::Start, refused_requests: 0 }
+        let phase = Phase::Start;
+        Answers { file, phase, accepts_io_uring: false, has_io_uring: false, refused_requests: 0 }
+    }
+
+    /// Answers to a connection that is established.
+    pub fn serving(file: FuseFile) -> Self {
+        Answers { phase: Phase::Serving, ..Answers::new(file) }
     }
 
     /// Whether the file system was unmounted.
     pub fn has_ended(&self) -> bool {
         self.phase == Phase::Ended
+    }
+
+    /// Accepts requests over io_uring if the kernel offers them.
+    pub fn accept_io_uring(&mut self) {
+        self.accepts_io_uring = true;
+    }
+
+    /// Whether the kernel sends its requests over io_uring.
+    pub fn has_io_uring(&self) -> bool {
+        self.has_io_uring
     }
 
     /// Number of requests for the device that were answered with an error.
@@ -154,17 +175,21 @@ impl Answers {
             self.phase = Phase::Serving;
         }
         // A later major version than ours is answered with ours, and the kernel begins again.
+        let takes_ring = self.accepts_io_uring && init.offers_io_uring();
+        self.has_io_uring = takes_ring && self.phase == Phase::Serving;
+        let extended = if self.has_io_uring { init_flag::INIT_EXT } else { 0 };
         let used = init_flag::ASYNC_READ | init_flag::BIG_WRITES | init_flag::ASYNC_DIO | init_flag::MAX_PAGES;
         let out = InitOut {
             major: wire::MAJOR,
             minor: init.minor.min(wire::MINOR),
             max_readahead: init.max_readahead,
-            flags: init.flags & used,
+            flags: (init.flags & used) | extended,
             max_background: BACKGROUND_MAX,
             congestion_threshold: BACKGROUND_MAX,
             max_write: REQUEST_BYTES_MAX,
             time_gran: 1,
             max_pages: (REQUEST_BYTES_MAX / PAGE_BYTES) as u16,
+            flags2: if self.has_io_uring { init_flag2::OVER_IO_URING } else { 0 },
         };
         Ok(out.encode())
     }

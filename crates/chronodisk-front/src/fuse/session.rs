@@ -9,8 +9,8 @@ use chronodisk_store::{Store, StoreError};
 
 use super::answers::{Answer, Answers, Operation};
 use super::wire::{
-    self, Body, IN_HEADER_BYTES, InHeader, MESSAGE_BYTES_MAX, OUT_HEADER_BYTES, OutHeader, RangeIn, WRITE_IN_BYTES,
-    opcode,
+    self, Body, IN_HEADER_BYTES, InHeader, InitIn, MESSAGE_BYTES_MAX, OUT_HEADER_BYTES, OutHeader, RangeIn,
+    WRITE_IN_BYTES, opcode,
 };
 use super::{FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
 use crate::buffer_pool::BufferPool;
@@ -52,7 +52,8 @@ pub enum FuseEvent {
 /// A request whose range lies inside the file and is aligned to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseRequest {
-    /// Number of the request in the session until it is completed; below [`IN_FLIGHT_COUNT_MAX`].
+    /// Number of the request in the session until it is completed: below [`IN_FLIGHT_COUNT_MAX`], or an entry of a
+    /// ring.
     pub slot: u32,
     /// The command.
     pub command: FuseCommand,
@@ -90,6 +91,11 @@ impl FuseCommand {
 }
 
 impl FuseRequest {
+    /// Length of the data that go along.
+    pub(super) fn payload_bytes(&self) -> usize {
+        if matches!(self.command, FuseCommand::Read | FuseCommand::Write) { self.len_bytes as usize } else { 0 }
+    }
+
     /// The device's request.
     #[must_use]
     pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Request {
@@ -134,8 +140,8 @@ struct Reply {
 /// The data of a write, copied out of the message.
 #[derive(Debug)]
 pub(crate) struct Payload {
-    buffer: Box<[u8]>,
-    len: usize,
+    pub(super) buffer: Box<[u8]>,
+    pub(super) len: usize,
 }
 
 impl AsRef<[u8]> for Payload {
@@ -190,6 +196,27 @@ impl FuseSession {
     pub fn received(&mut self, len: usize) {
         assert!(len <= self.message.len(), "more bytes than there was room for");
         self.message_len = Some(len);
+    }
+
+    /// Accepts requests over io_uring if the kernel offers them. The caller then registers a ring before it receives
+    /// further messages.
+    pub fn accept_io_uring(&mut self) {
+        self.answers.accept_io_uring();
+    }
+
+    /// Whether the received message offers requests over io_uring.
+    #[must_use]
+    pub fn is_offered_io_uring(&self) -> bool {
+        let message = self.message_len.and_then(|len| self.message.get(..len));
+        let is_init = |message: &&[u8]| InHeader::decode(message).is_some_and(|header| header.opcode == opcode::INIT);
+        let init = message.filter(is_init).and_then(|message| InitIn::decode(&message[IN_HEADER_BYTES..]));
+        init.is_some_and(|init| init.offers_io_uring())
+    }
+
+    /// Whether requests over io_uring were agreed on.
+    #[must_use]
+    pub fn has_io_uring(&self) -> bool {
+        self.answers.has_io_uring()
     }
 
     /// The request of the message, unless the message is answered already.
@@ -416,6 +443,6 @@ impl FuseSession {
 }
 
 /// `fuse_out_header` of a reply.
-fn reply_header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
+pub(super) fn reply_header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     OutHeader { len: (OUT_HEADER_BYTES + body_bytes) as u32, error, unique }.encode()
 }
