@@ -16,6 +16,8 @@ mod helpers;
 mod pages;
 #[path = "native/setup.rs"]
 mod setup;
+#[path = "native/uring.rs"]
+mod uring;
 
 use std::collections::BTreeSet;
 use std::fs;

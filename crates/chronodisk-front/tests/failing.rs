@@ -12,11 +12,11 @@ use chronodisk_engine::verify;
 use chronodisk_front::BlkConfig;
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::mock::{Layout, MockRequest, TestBench};
-use chronodisk_front::server::{Address, ServerOutcome};
+use chronodisk_front::server::{Address, FuseChannel, ServerOutcome};
 use chronodisk_sim::{Op, Status};
 use chronodisk_store::{RamStore, Store};
 use common::{IO_ERROR, OK, config, pattern, store};
-use fuse_mount::{Attached, CAPACITY_BYTES, server_of};
+use fuse_mount::{Attached, CAPACITY_BYTES, CHANNELS, server_of};
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
 
 fn bench(torn_write_sectors: Option<u32>) -> TestBench {
@@ -153,10 +153,14 @@ fn a_client_of_nbd_gets_an_error_and_the_old_bytes() {
 
 #[test]
 fn a_program_gets_an_error_and_the_old_bytes_through_fuse() {
+    CHANNELS.into_iter().for_each(a_program_gets_an_error_by);
+}
+
+fn a_program_gets_an_error_by(channel: FuseChannel) {
     let fault = "kind=transient,every=2";
     let model_with_fault = model(fault);
     let file = FuseFile::of(model_with_fault.info());
-    let Some(attached) = Attached::of(model_with_fault, ram(), file) else { return };
+    let Some(attached) = Attached::of(channel, model_with_fault, ram(), file) else { return };
     let device = attached.open();
     let aligned = |byte: u8| Aligned(Box::new(Page([byte; 4_096])));
     device.write_all_at(&aligned(7).0.0, 8_192).unwrap();

@@ -4,7 +4,7 @@
 mod fuse_mount;
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Barrier;
@@ -15,11 +15,12 @@ use chronodisk_front::Errno;
 use chronodisk_front::fuse::mock::{message, range};
 use chronodisk_front::fuse::wire::{OutHeader, opcode};
 use chronodisk_front::fuse::{FuseFile, REQUEST_BYTES_MAX};
-use chronodisk_front::server::ServerOutcome;
+use chronodisk_front::server::{FuseChannel, ServerOutcome};
 use chronodisk_sim::{Op, SECTOR_BYTES};
 use chronodisk_store::{Durability, FileStore, RamStore, Store, StoreError, forward_to_store};
-use fuse_mount::{Attached, CAPACITY_BYTES, model, server};
+use fuse_mount::{Attached, CAPACITY_BYTES, CHANNELS, model, server};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 const BLOCK_BYTES: u64 = 4096;
@@ -93,9 +94,12 @@ fn work(open: impl Fn() -> File + Sync) -> Vec<Sent> {
 
 #[test]
 fn what_is_sent_reaches_the_device() {
-    let Some(attached) = Attached::new(ram(), FuseFile { discard: true, ..FuseFile::of(model().info()) }) else {
-        return;
-    };
+    CHANNELS.into_iter().for_each(what_is_sent_by);
+}
+
+fn what_is_sent_by(channel: FuseChannel) {
+    let file = FuseFile { discard: true, ..FuseFile::of(model().info()) };
+    let Some(attached) = Attached::new(channel, ram(), file) else { return };
     let file = attached.open();
     let mut expected = work(|| attached.open());
     let middle = CAPACITY_BYTES / 2;
@@ -142,22 +146,26 @@ impl Store for Waiting {
 
 #[test]
 fn helpers_move_what_waits_for_a_disk() {
-    let store = Box::new(Waiting(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
-    let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
-    let expected = work(|| attached.open());
-    agree(&attached.stop(), expected);
+    for channel in CHANNELS {
+        let store = Box::new(Waiting(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
+        let Some(attached) = Attached::new(channel, store, FuseFile::of(model().info())) else { return };
+        let expected = work(|| attached.open());
+        agree(&attached.stop(), expected);
+    }
 }
 
 #[test]
 fn what_was_written_is_in_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("bytes");
-    let durability = Durability { write_through: true, power_cut: false };
-    let store = Box::new(FileStore::create(&path, CAPACITY_BYTES, durability).unwrap());
-    let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
-    let expected = work(|| attached.open());
-    agree(&attached.stop(), expected);
-    assert_eq!(fs::read(&path).unwrap()[..512], [1; 512]);
+    for channel in CHANNELS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bytes");
+        let durability = Durability { write_through: true, power_cut: false };
+        let store = Box::new(FileStore::create(&path, CAPACITY_BYTES, durability).unwrap());
+        let Some(attached) = Attached::new(channel, store, FuseFile::of(model().info())) else { return };
+        let expected = work(|| attached.open());
+        agree(&attached.stop(), expected);
+        assert_eq!(fs::read(&path).unwrap()[..512], [1; 512]);
+    }
 }
 
 /// A loop device with direct I/O on the file, until it is dropped.
@@ -192,9 +200,12 @@ impl Drop for Loop {
 
 #[test]
 fn a_loop_device_sends_what_it_gets() {
-    let Some(attached) = Attached::new(ram(), FuseFile { discard: true, ..FuseFile::of(model().info()) }) else {
-        return;
-    };
+    CHANNELS.into_iter().for_each(a_loop_device_sends_by);
+}
+
+fn a_loop_device_sends_by(channel: FuseChannel) {
+    let file = FuseFile { discard: true, ..FuseFile::of(model().info()) };
+    let Some(attached) = Attached::new(channel, ram(), file) else { return };
     let Some(device) = Loop::on(&attached) else { return };
     let open = || {
         let direct = OFlags::DIRECT.bits() as i32;
@@ -217,12 +228,39 @@ fn a_loop_device_sends_what_it_gets() {
 
 #[test]
 fn a_server_that_stops_answers_and_then_fails_later_requests() {
-    let Some(mut attached) = Attached::new(ram(), FuseFile::of(model().info())) else { return };
-    let file = attached.open();
-    file.write_all_at(&[5; 4096], 0).unwrap();
-    let outcome = attached.server.take().unwrap().stop();
-    agree(&outcome, vec![sent(Op::Write, 0, 4096)]);
-    assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody serves it any more");
+    for channel in CHANNELS {
+        let Some(mut attached) = Attached::new(channel, ram(), FuseFile::of(model().info())) else { return };
+        let file = attached.open();
+        file.write_all_at(&[5; 4096], 0).unwrap();
+        let outcome = attached.server.take().unwrap().stop();
+        agree(&outcome, vec![sent(Op::Write, 0, 4096)]);
+        assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody serves it any more");
+    }
+}
+
+/// The administrator's way to end a connection that hangs.
+#[test]
+fn an_abort_fails_the_requests_and_ends_the_connection() {
+    for channel in CHANNELS {
+        let Some(mut attached) = Attached::new(channel, ram(), FuseFile::of(model().info())) else { return };
+        let number = rustix::fs::minor(fs::metadata(&attached.place).unwrap().dev());
+        let control = tempfile::tempdir().unwrap();
+        mount("fusectl", control.path(), "fusectl", MountFlags::empty(), None).unwrap();
+        let abort = control.path().join(format!("{number}/abort"));
+        let file = attached.open();
+        std::thread::scope(|scope| {
+            let read = || while file.read_at(&mut vec![0; 65_536], 0).is_ok() {};
+            let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+            std::thread::sleep(Duration::from_millis(50));
+            fs::write(&abort, "1").unwrap();
+            unmount(control.path(), UnmountFlags::DETACH).unwrap();
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+        drop(file);
+        let outcome = attached.server.take().unwrap().stop();
+        assert_eq!((outcome.statistics.violations, outcome.statistics.panics), (0, 0), "{channel:?}");
+        assert!(outcome.records.len() > 10, "{channel:?}");
+    }
 }
 
 /// A socket that preserves message boundaries, as `/dev/fuse` does. Needs no privilege.
@@ -231,7 +269,7 @@ fn a_kernel_can_be_played() {
     let flags = SocketFlags::CLOEXEC;
     let (kernel, descriptor) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let mut server = server(ram());
-    server.attach_fuse(descriptor, FuseFile::of(model().info())).unwrap();
+    server.attach_fuse(descriptor, FuseFile::of(model().info()), FuseChannel::Messages).unwrap();
     let tell = |message: &[u8]| assert_eq!(send(&kernel, message, SendFlags::empty()).unwrap(), message.len());
     let answer = || {
         let mut room = vec![0; 1 << 16];
@@ -281,7 +319,8 @@ fn a_file_that_is_not_the_store_is_refused() {
         FuseFile { block_bytes_min: 256, ..good },
     ];
     for file in wrong {
-        let refused = server.attach_fuse(File::open("/dev/null").unwrap().into(), file).unwrap_err();
+        let null = File::open("/dev/null").unwrap();
+        let refused = server.attach_fuse(null.into(), file, FuseChannel::IoUring).unwrap_err();
         assert!(refused.to_string().contains("expected"), "{refused}");
     }
     let _ = server.stop();
@@ -291,7 +330,11 @@ fn a_file_that_is_not_the_store_is_refused() {
 /// is identical.
 #[test]
 fn waits_that_are_skipped_pass_on_the_devices_clock() {
-    let Some(attached) = Attached::new(ram(), FuseFile::of(model().info())) else { return };
+    CHANNELS.into_iter().for_each(waits_are_skipped_on);
+}
+
+fn waits_are_skipped_on(channel: FuseChannel) {
+    let Some(attached) = Attached::new(channel, ram(), FuseFile::of(model().info())) else { return };
     let server = attached.server.as_ref().unwrap();
     let block = vec![7; 2 * BLOCK_BYTES as usize];
     let block = &block[block.as_ptr().align_offset(4096)..][..BLOCK_BYTES as usize];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_front::fuse::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile};
-use chronodisk_front::server::{AttachPermissions, Server, UblkCut};
+use chronodisk_front::server::{AttachPermissions, FuseChannel, Server, UblkCut};
 use chronodisk_front::ublk::{self, UblkDisk};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
@@ -45,8 +45,10 @@ pub struct Attachment {
 pub enum Way {
     /// The ublk driver.
     Ublk,
-    /// A file of FUSE, and a loop device of it.
+    /// A file of FUSE, whose requests are messages on `/dev/fuse`, and a loop device of it.
     Fuse,
+    /// A file of FUSE, whose requests come over io_uring, and a loop device of it.
+    FuseUring,
 }
 
 /// The permitted drivers.
@@ -54,8 +56,12 @@ pub enum Way {
 pub enum WayChoice {
     /// ublk, if this host has everything for it, else FUSE.
     Auto,
-    /// Only this one.
-    Only(Way),
+    /// Only ublk.
+    Ublk,
+    /// FUSE over io_uring where the kernel offers it, else FUSE with messages on `/dev/fuse`.
+    Fuse,
+    /// Only FUSE with messages on `/dev/fuse`.
+    FuseMessages,
 }
 
 /// Makes every request of an emulated device fail, including waiting ones.
@@ -109,7 +115,7 @@ pub fn attach(
         discard: info.discard_unit_sectors.is_some(),
     };
     let fits_ublk = info.logical_block_bytes <= UblkDisk::BLOCK_BYTES_MAX;
-    if choice == WayChoice::Only(Way::Ublk) || (choice == WayChoice::Auto && fits_ublk) {
+    if choice == WayChoice::Ublk || (choice == WayChoice::Auto && fits_ublk) {
         let disk = UblkDisk { read_only, ..UblkDisk::of(info) };
         match attach_ublk(server, disk, wanted(ublk::REQUEST_BYTES_MAX), executable) {
             Err(NativeError::HostLacks { .. }) if choice == WayChoice::Auto => {}
@@ -117,7 +123,8 @@ pub fn attach(
         }
     }
     let file = FuseFile { read_only, ..FuseFile::of(info) };
-    attach_fuse(server, file, wanted(DEVICE_REQUEST_BYTES_MAX), executable)
+    let channel = if choice == WayChoice::FuseMessages { FuseChannel::Messages } else { FuseChannel::IoUring };
+    attach_fuse(server, file, channel, wanted(DEVICE_REQUEST_BYTES_MAX), executable)
 }
 
 fn attach_ublk(
@@ -158,14 +165,15 @@ fn attach_ublk(
 fn attach_fuse(
     server: &mut Server,
     file: FuseFile,
+    channel: FuseChannel,
     queue: Wanted,
     executable: &Path,
 ) -> Result<Attachment, NativeError> {
     let fuse = open_fuse()?;
     let mounted = mount_nowhere(fuse.as_fd())?;
     let disconnector = Disconnector { way: Disconnecting::Fuse(open_abort(mounted.as_fd()).ok()) };
-    let permitted = server
-        .attach_fuse(fuse, file)
+    let (permitted, channel) = server
+        .attach_fuse(fuse, file, channel)
         .map_err(|error| NativeError::System { doing: "serving FUSE".to_owned(), source: io::Error::other(error) })?;
     let spec = Spec {
         kind: Kind::Loop { block_bytes: file.block_bytes_min },
@@ -178,7 +186,11 @@ fn attach_fuse(
     let (attacher, path, settings) = Attacher::start(executable, mounted.as_fd(), &spec, &mut nothing_to_serve)?;
     // Without the request to stay awake, requests are only later.
     let awake = Awake::ask().ok();
-    Ok(Attachment { attacher, path, way: Way::Fuse, settings, permitted, awake, disconnector })
+    let way = match channel {
+        FuseChannel::Messages => Way::Fuse,
+        FuseChannel::IoUring => Way::FuseUring,
+    };
+    Ok(Attachment { attacher, path, way, settings, permitted, awake, disconnector })
 }
 
 impl Attachment {

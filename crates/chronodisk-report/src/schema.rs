@@ -399,7 +399,8 @@ pub struct ShadowResult {
 pub struct NativeResult {
     /// Path of the block device.
     pub block_device: String,
-    /// Driver through which the kernel reached the emulated device: `ublk`, or `fuse` for FUSE and a loop device.
+    /// Driver through which the kernel reached the emulated device: `ublk`, `fuse` for FUSE and a loop device, or
+    /// `fuse-uring` for FUSE over io_uring and a loop device.
     #[serde(default = "fuse")]
     pub attached_by: String,
     /// I/O scheduler of the block device.

@@ -35,7 +35,7 @@ enum Reader {
 const SERVE: [&str; 8] =
     ["serve", "--device", "null", "--capacity", "16MiB", "--nbd", "unix:nbd.sock", "--no-realtime"];
 
-const READERS: [(&str, Reader); 25] = [
+const READERS: [(&str, Reader); 26] = [
     (
         "block_traces",
         Reader::Files {
@@ -64,6 +64,7 @@ const READERS: [(&str, Reader); 25] = [
         },
     ),
     ("fuse_messages", Reader::Internal("the host's kernel writes them")),
+    ("fuse_ring", Reader::Internal("the host's kernel writes them")),
     ("iscsi_messages", Reader::Initiator),
     ("nbd_messages", Reader::Messages { server: &["--nbd", "unix:other.sock"] }),
     (

@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use chronodisk_sim::Status;
 use chronodisk_store::Store;
 
+use super::ring_wire::RING_HEADER_BYTES;
 use super::wire::{IN_HEADER_BYTES, OUT_HEADER_BYTES, OutHeader, ROOT_ID, init_flag, opcode};
 use super::{FuseEvent, FuseFile, FuseRequest, FuseSession};
 
@@ -229,6 +230,27 @@ pub fn message(operation: u32, unique: u64, nodeid: u64, body: &[u8]) -> Vec<u8>
     message.extend([0; 16]);
     message.extend(body);
     message
+}
+
+/// The header of an entry with a request over io_uring: `fuse_in_header`, the operation's structure, and the sizes.
+#[must_use]
+pub fn ring_header(
+    operation: u32,
+    unique: u64,
+    nodeid: u64,
+    structure: &[u8],
+    payload_bytes: u32,
+) -> [u8; RING_HEADER_BYTES] {
+    let mut header = [0; RING_HEADER_BYTES];
+    let mut fields = message(operation, unique, nodeid, &[]);
+    let len = (fields.len() as u32 + structure.len() as u32).wrapping_add(payload_bytes);
+    fields[..4].copy_from_slice(&len.to_ne_bytes());
+    header[..fields.len()].copy_from_slice(&fields);
+    let structure = &structure[..structure.len().min(128)];
+    header[128..128 + structure.len()].copy_from_slice(structure);
+    header[264..272].copy_from_slice(&unique.to_ne_bytes());
+    header[272..276].copy_from_slice(&payload_bytes.to_ne_bytes());
+    header
 }
 
 /// `fuse_read_in` or `fuse_write_in`.

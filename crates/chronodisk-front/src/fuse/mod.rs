@@ -52,13 +52,17 @@
 //! }
 //! ```
 
+mod answers;
 mod file;
 #[cfg(feature = "test-utils")]
 pub mod mock;
+mod ring_session;
+pub mod ring_wire;
 mod session;
 pub mod wire;
 
 pub use file::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
+pub use ring_session::{FuseRingReply, FuseRingSession, FuseRingViolation};
 pub(crate) use session::Payload;
 pub use session::{FuseCommand, FuseEvent, FuseRequest, FuseSession};
 

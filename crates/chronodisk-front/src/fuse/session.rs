@@ -7,11 +7,12 @@ use std::sync::Arc;
 use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_store::{Store, StoreError};
 
+use super::answers::{Answer, Answers, Operation};
 use super::wire::{
-    self, AttrOut, Body, FallocateIn, IN_HEADER_BYTES, InHeader, InitIn, InitOut, MESSAGE_BYTES_MAX, OUT_HEADER_BYTES,
-    OutHeader, ROOT_ID, RangeIn, WRITE_IN_BYTES, fallocate_mode, init_flag, opcode, open_flag,
+    self, Body, IN_HEADER_BYTES, InHeader, InitIn, MESSAGE_BYTES_MAX, OUT_HEADER_BYTES, OutHeader, RangeIn,
+    WRITE_IN_BYTES, opcode,
 };
-use super::{BACKGROUND_MAX, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
+use super::{FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
 use crate::buffer_pool::BufferPool;
 use crate::errno::Errno;
 
@@ -25,8 +26,7 @@ use crate::errno::Errno;
 /// With a stable number and size of requests no memory is allocated.
 #[derive(Debug)]
 pub struct FuseSession {
-    file: FuseFile,
-    phase: Phase,
+    answers: Answers,
     message: Box<[u8]>,
     /// Length of a received message that was not processed yet.
     message_len: Option<usize>,
@@ -38,7 +38,6 @@ pub struct FuseSession {
     in_flight_bytes: u64,
     pool: BufferPool,
     replies: VecDeque<Reply>,
-    refused_requests: u64,
 }
 
 /// An event from the kernel.
@@ -53,7 +52,8 @@ pub enum FuseEvent {
 /// A request whose range lies inside the file and is aligned to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseRequest {
-    /// Number of the request in the session until it is completed; below [`IN_FLIGHT_COUNT_MAX`].
+    /// Number of the request in the session until it is completed: below [`IN_FLIGHT_COUNT_MAX`], or an entry of a
+    /// ring.
     pub slot: u32,
     /// The command.
     pub command: FuseCommand,
@@ -91,6 +91,11 @@ impl FuseCommand {
 }
 
 impl FuseRequest {
+    /// Length of the data that go along.
+    pub(super) fn payload_bytes(&self) -> usize {
+        if matches!(self.command, FuseCommand::Read | FuseCommand::Write) { self.len_bytes as usize } else { 0 }
+    }
+
     /// The device's request.
     #[must_use]
     pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Request {
@@ -106,14 +111,6 @@ impl FuseRequest {
             issuer,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Before the first message.
-    Start,
-    Serving,
-    Ended,
 }
 
 /// A request that is outstanding, or has unsent data.
@@ -143,8 +140,8 @@ struct Reply {
 /// The data of a write, copied out of the message.
 #[derive(Debug)]
 pub(crate) struct Payload {
-    buffer: Box<[u8]>,
-    len: usize,
+    pub(super) buffer: Box<[u8]>,
+    pub(super) len: usize,
 }
 
 impl AsRef<[u8]> for Payload {
@@ -153,34 +150,15 @@ impl AsRef<[u8]> for Payload {
     }
 }
 
-/// Time for which the kernel may cache the attributes, which never change.
-const ATTR_VALID_S: u64 = 86_400;
-/// `S_IFREG` with the owner's permissions to read and write, or to read.
-const MODE: u32 = 0o100_600;
-const MODE_READ_ONLY: u32 = 0o100_400;
-/// `O_ACCMODE` and `O_RDONLY` of open(2).
-const ACCESS_MODE: u32 = 0o3;
-const READ_ONLY: u32 = 0;
-/// Longest range of one request, which counts its sectors in 32 bits.
-const RANGE_BYTES_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES;
 /// Most unsent replies besides those to requests of the device.
 const REPLIES_MAX: usize = 2 * IN_FLIGHT_COUNT_MAX;
-
-/// Answer to a message.
-enum Answer {
-    Silence,
-    Body(Body),
-    Request(FuseRequest),
-    Destroyed,
-}
 
 impl FuseSession {
     /// A new connection.
     #[must_use]
     pub fn new(file: FuseFile) -> Self {
         FuseSession {
-            file,
-            phase: Phase::Start,
+            answers: Answers::new(file),
             message: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(),
             message_len: None,
             payload: None,
@@ -191,14 +169,13 @@ impl FuseSession {
             // The kernel bounds its requests, and they must not wait for other clients' memory.
             pool: BufferPool::new(&Arc::default(), IN_FLIGHT_BYTES_MAX as usize),
             replies: VecDeque::new(),
-            refused_requests: 0,
         }
     }
 
     /// Whether a message may be read.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.phase != Phase::Ended
+        !self.answers.has_ended()
             && self.message_len.is_none()
             && self.slots.len() - self.free.len() < IN_FLIGHT_COUNT_MAX
             && self.in_flight_bytes + u64::from(REQUEST_BYTES_MAX) <= IN_FLIGHT_BYTES_MAX
@@ -221,14 +198,40 @@ impl FuseSession {
         self.message_len = Some(len);
     }
 
+    /// Accepts requests over io_uring if the kernel offers them. The caller then registers a ring before it receives
+    /// further messages.
+    pub fn accept_io_uring(&mut self) {
+        self.answers.accept_io_uring();
+    }
+
+    /// Whether the received message offers requests over io_uring.
+    #[must_use]
+    pub fn is_offered_io_uring(&self) -> bool {
+        let message = self.message_len.and_then(|len| self.message.get(..len));
+        let is_init = |message: &&[u8]| InHeader::decode(message).is_some_and(|header| header.opcode == opcode::INIT);
+        let init = message.filter(is_init).and_then(|message| InitIn::decode(&message[IN_HEADER_BYTES..]));
+        init.is_some_and(|init| init.offers_io_uring())
+    }
+
+    /// Whether requests over io_uring were agreed on.
+    #[must_use]
+    pub fn has_io_uring(&self) -> bool {
+        self.answers.has_io_uring()
+    }
+
     /// The request of the message, unless the message is answered already.
     pub fn next_event(&mut self) -> Option<FuseEvent> {
         let len = self.message_len.take()?;
         // Without a valid header no reply is possible, and a reply to number 0 would be a notification.
         let header = InHeader::decode(&self.message[..len]).filter(|header| header.unique != 0)?;
+        let InHeader { opcode, nodeid, .. } = header;
+        let body = &self.message[IN_HEADER_BYTES..len];
+        // Only a write has data.
+        let structure_bytes = if opcode == opcode::WRITE { body.len().min(WRITE_IN_BYTES) } else { body.len() };
+        let (structure, data) = body.split_at(structure_bytes);
         let answer = match header.len as usize == len {
-            true => self.answer(&header, len),
-            false => Err(Errno::Invalid),
+            true => self.answers.answer(&Operation { opcode, nodeid, structure, data_bytes: data.len() }),
+            false => Err(self.answers.refuse(opcode, Errno::Invalid)),
         };
         match answer {
             Ok(Answer::Silence) => None,
@@ -236,155 +239,22 @@ impl FuseSession {
                 self.reply(header.unique, body);
                 None
             }
-            Ok(Answer::Request(request)) => Some(FuseEvent::Request(request)),
+            Ok(Answer::Request(command, range)) => {
+                let request = self.begin(header.unique, command, range);
+                if command == FuseCommand::Write {
+                    self.payload = Some(request.slot);
+                }
+                Some(FuseEvent::Request(request))
+            }
             Ok(Answer::Destroyed) => {
                 self.reply(header.unique, Body::EMPTY);
-                self.phase = Phase::Ended;
                 Some(FuseEvent::Destroyed)
             }
             Err(error) => {
-                let is_for_device =
-                    matches!(header.opcode, opcode::READ | opcode::WRITE | opcode::FALLOCATE | opcode::FSYNC);
-                self.refused_requests += u64::from(is_for_device);
                 self.reply_error(header.unique, error);
                 None
             }
         }
-    }
-
-    fn answer(&mut self, header: &InHeader, len: usize) -> Result<Answer, Errno> {
-        match header.opcode {
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => return Ok(Answer::Silence),
-            opcode::INIT => return self.initialise(len).map(Answer::Body),
-            _ if self.phase != Phase::Serving => return Err(Errno::Protocol),
-            opcode::DESTROY => return Ok(Answer::Destroyed),
-            // Without an answer to this request, a loop device announces neither discards nor writes of zeroes, which
-            // its driver offers together (`loop_get_discard_config` of Linux). With an answer it announces both. If
-            // discards are switched off later, it then refuses both, with a line in the kernel's log for each.
-            opcode::STATFS if !self.file.discard => return Err(Errno::NotSupported),
-            opcode::STATFS => {
-                return Ok(Answer::Body(wire::statfs_out(self.file.size_bytes, self.file.block_bytes_min)));
-            }
-            _ if header.nodeid != ROOT_ID => return Err(Errno::NoEntry),
-            _ => {}
-        }
-        let body = &self.message[IN_HEADER_BYTES..len];
-        Ok(match header.opcode {
-            opcode::LOOKUP => return Err(Errno::NotDirectory),
-            opcode::GETATTR => Answer::Body(self.attributes()),
-            opcode::OPEN => {
-                let flags = wire::open_in(body).ok_or(Errno::Invalid)?;
-                if self.file.read_only && flags & ACCESS_MODE != READ_ONLY {
-                    return Err(Errno::ReadOnly);
-                }
-                let flags = open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES;
-                Answer::Body(wire::open_out(flags))
-            }
-            // A close makes nothing durable: `FLUSH` is not a flush of the device.
-            opcode::RELEASE | opcode::FLUSH => Answer::Body(Body::EMPTY),
-            opcode::READ => {
-                let range = RangeIn::decode(body).ok_or(Errno::Invalid)?;
-                return self.begin_read(header.unique, range);
-            }
-            opcode::WRITE => {
-                let range = RangeIn::decode(body).ok_or(Errno::Invalid)?;
-                let data_bytes = body.len().checked_sub(WRITE_IN_BYTES).ok_or(Errno::Invalid)?;
-                if range.len_bytes != data_bytes as u64 {
-                    return Err(Errno::Invalid);
-                }
-                let request = self.begin_change(header.unique, FuseCommand::Write, range)?;
-                self.payload = Some(request.slot);
-                Answer::Request(request)
-            }
-            opcode::FSYNC => {
-                let nothing = RangeIn { offset_bytes: 0, len_bytes: 0 };
-                Answer::Request(self.begin(header.unique, FuseCommand::Flush, nothing))
-            }
-            opcode::FALLOCATE => {
-                let FallocateIn { range, mode } = FallocateIn::decode(body).ok_or(Errno::Invalid)?;
-                let command = match mode & !fallocate_mode::KEEP_SIZE {
-                    fallocate_mode::PUNCH_HOLE if self.file.discard => FuseCommand::Discard,
-                    fallocate_mode::PUNCH_HOLE | fallocate_mode::ZERO_RANGE => FuseCommand::WriteZeroes,
-                    _ => return Err(Errno::NotSupported),
-                };
-                Answer::Request(self.begin_change(header.unique, command, range)?)
-            }
-            _ => return Err(Errno::NotServed),
-        })
-    }
-
-    fn initialise(&mut self, len: usize) -> Result<Body, Errno> {
-        let init = InitIn::decode(&self.message[IN_HEADER_BYTES..len]).ok_or(Errno::Invalid)?;
-        let is_old = init.major < wire::MAJOR || (init.major == wire::MAJOR && init.minor < wire::MINOR_MIN);
-        if self.phase != Phase::Start || is_old {
-            return Err(Errno::Protocol);
-        }
-        if init.major == wire::MAJOR {
-            self.phase = Phase::Serving;
-        }
-        // A later major version than ours is answered with ours, and the kernel begins again.
-        let used = init_flag::ASYNC_READ | init_flag::BIG_WRITES | init_flag::ASYNC_DIO | init_flag::MAX_PAGES;
-        let out = InitOut {
-            major: wire::MAJOR,
-            minor: init.minor.min(wire::MINOR),
-            max_readahead: init.max_readahead,
-            flags: init.flags & used,
-            max_background: BACKGROUND_MAX,
-            congestion_threshold: BACKGROUND_MAX,
-            max_write: REQUEST_BYTES_MAX,
-            time_gran: 1,
-            max_pages: (REQUEST_BYTES_MAX / PAGE_BYTES) as u16,
-        };
-        Ok(out.encode())
-    }
-
-    fn attributes(&self) -> Body {
-        let attributes = AttrOut {
-            attr_valid_s: ATTR_VALID_S,
-            ino: ROOT_ID,
-            size_bytes: self.file.size_bytes,
-            mode: if self.file.read_only { MODE_READ_ONLY } else { MODE },
-            blksize: self.file.block_bytes_preferred,
-        };
-        attributes.encode()
-    }
-
-    /// A read that ends behind the end of the file is shortened, as by read(2).
-    fn begin_read(&mut self, unique: u64, range: RangeIn) -> Result<Answer, Errno> {
-        if range.len_bytes > REQUEST_BYTES_MAX.into() {
-            return Err(Errno::TooBig);
-        }
-        let left_bytes = self.file.size_bytes.saturating_sub(range.offset_bytes);
-        let range = RangeIn { len_bytes: range.len_bytes.min(left_bytes), ..range };
-        if range.len_bytes == 0 {
-            return Ok(Answer::Body(Body::EMPTY));
-        }
-        self.expect_blocks(range)?;
-        Ok(Answer::Request(self.begin(unique, FuseCommand::Read, range)))
-    }
-
-    fn begin_change(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> Result<FuseRequest, Errno> {
-        if self.file.read_only {
-            return Err(Errno::ReadOnly);
-        }
-        if range.len_bytes == 0 {
-            return Err(Errno::Invalid);
-        }
-        if range.len_bytes > RANGE_BYTES_MAX {
-            return Err(Errno::TooBig);
-        }
-        let end = range.offset_bytes.checked_add(range.len_bytes);
-        if end.is_none_or(|end| end > self.file.size_bytes) {
-            return Err(Errno::NoSpace);
-        }
-        self.expect_blocks(range)?;
-        Ok(self.begin(unique, command, range))
-    }
-
-    fn expect_blocks(&self, range: RangeIn) -> Result<(), Errno> {
-        let block_bytes = u64::from(self.file.block_bytes_min);
-        let whole = range.offset_bytes.is_multiple_of(block_bytes) && range.len_bytes.is_multiple_of(block_bytes);
-        if whole { Ok(()) } else { Err(Errno::Invalid) }
     }
 
     fn begin(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> FuseRequest {
@@ -497,7 +367,7 @@ impl FuseSession {
             (Some(error), _) => self.reply_error(unique, error),
             (None, FuseCommand::Read) => {
                 let len = request.len_bytes as usize;
-                let header = header(unique, 0, len);
+                let header = reply_header(unique, 0, len);
                 self.replies.push_back(Reply { header, body: Body::EMPTY, data: Some((slot, len)) });
                 return true;
             }
@@ -541,13 +411,13 @@ impl FuseSession {
     /// Whether the file system was unmounted.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.phase == Phase::Ended
+        self.answers.has_ended()
     }
 
     /// Number of requests for the device that were answered with an error before they were reported.
     #[must_use]
     pub fn refused_requests(&self) -> u64 {
-        self.refused_requests
+        self.answers.refused_requests()
     }
 
     fn request(&self, slot: u32) -> Option<FuseRequest> {
@@ -562,20 +432,17 @@ impl FuseSession {
     }
 
     fn reply(&mut self, unique: u64, body: Body) {
-        let header = header(unique, 0, body.bytes().len());
+        let header = reply_header(unique, 0, body.bytes().len());
         self.replies.push_back(Reply { header, body, data: None });
     }
 
     fn reply_error(&mut self, unique: u64, error: Errno) {
-        let header = header(unique, -(error as i32), 0);
+        let header = reply_header(unique, -(error as i32), 0);
         self.replies.push_back(Reply { header, body: Body::EMPTY, data: None });
     }
 }
 
-/// Bytes of a page, the unit of [`InitOut::max_pages`]. If the kernel's pages are larger, its requests would be larger,
-/// too; `max_write` limits them.
-const PAGE_BYTES: u32 = 4096;
-
-fn header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
+/// `fuse_out_header` of a reply.
+pub(super) fn reply_header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     OutHeader { len: (OUT_HEADER_BYTES + body_bytes) as u32, error, unique }.encode()
 }

@@ -57,6 +57,14 @@ pub mod init_flag {
     pub const ASYNC_DIO: u32 = 1 << 15;
     /// `FUSE_MAX_PAGES`: [`InitOut::max_pages`](super::InitOut::max_pages) counts.
     pub const MAX_PAGES: u32 = 1 << 22;
+    /// `FUSE_INIT_EXT`: the structure goes on with `flags2` (version 7.36).
+    pub const INIT_EXT: u32 = 1 << 30;
+}
+
+/// Flags of the second word, `flags2`.
+pub mod init_flag2 {
+    /// `FUSE_OVER_IO_URING`: requests go over io_uring (version 7.42, Linux 6.14).
+    pub const OVER_IO_URING: u32 = 1 << (41 - 32);
 }
 
 /// Flags of `fuse_open_out`.
@@ -200,7 +208,7 @@ impl OutHeader {
     }
 }
 
-/// `fuse_init_in`, without `flags2`.
+/// `fuse_init_in`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitIn {
     /// Major version of the kernel.
@@ -211,12 +219,22 @@ pub struct InitIn {
     pub max_readahead: u32,
     /// Flags offered by the kernel ([`init_flag`]).
     pub flags: u32,
+    /// Further flags ([`init_flag2`]); zero from a kernel that does not send them.
+    pub flags2: u32,
 }
 
 impl InitIn {
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let mut fields = Fields(body);
-        Some(InitIn { major: fields.u32()?, minor: fields.u32()?, max_readahead: fields.u32()?, flags: fields.u32()? })
+        let (major, minor, max_readahead) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = fields.u32()?;
+        let flags2 = if flags & init_flag::INIT_EXT == 0 { 0 } else { fields.u32().unwrap_or(0) };
+        Some(InitIn { major, minor, max_readahead, flags, flags2 })
+    }
+
+    /// Whether the kernel can send its requests over io_uring.
+    pub(crate) fn offers_io_uring(&self) -> bool {
+        self.flags2 & init_flag2::OVER_IO_URING != 0
     }
 }
 
@@ -241,6 +259,8 @@ pub struct InitOut {
     pub time_gran: u32,
     /// Most pages of a request.
     pub max_pages: u16,
+    /// Further flags accepted ([`init_flag2`]), with [`init_flag::INIT_EXT`].
+    pub flags2: u32,
 }
 
 impl InitOut {
@@ -255,8 +275,11 @@ impl InitOut {
             .u32(self.max_write)
             .u32(self.time_gran)
             .u16(self.max_pages)
-            // map_alignment, flags2, unused[7].
-            .zeros::<34>()
+            // map_alignment.
+            .zeros::<2>()
+            .u32(self.flags2)
+            // unused[7].
+            .zeros::<28>()
     }
 }
 
@@ -372,6 +395,7 @@ mod tests {
             max_write: 1,
             time_gran: 1,
             max_pages: 1,
+            flags2: 0,
         };
         assert_eq!(init.encode().bytes().len(), 64);
         let attributes = AttrOut { attr_valid_s: 1, ino: 1, size_bytes: 512, mode: 0, blksize: 512 };

@@ -13,7 +13,7 @@ use super::connection::NotMoved;
 use super::listen::{self, Address, ListenError};
 use super::moving::{Lent, Work, WorkKind};
 use super::stream::{self, StreamEvent, StreamSession, StreamState};
-use super::{Server, Shared};
+use super::{Acceptor, Server, Shared};
 use crate::iscsi::{Credentials, Event, IscsiRequest, IscsiSession, IscsiTarget, Outgoing, Reason, target_name};
 use crate::scsi::{LogicalUnit, StoreWork, UnitDescription};
 
@@ -74,7 +74,8 @@ impl Server {
             });
         };
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
-        self.acceptors.push(acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?);
+        let acceptor = acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?;
+        self.acceptors.push(Acceptor::of(acceptor));
         Ok((bound, name))
     }
 }

@@ -38,6 +38,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -56,7 +57,8 @@ use chronodisk_store::Store;
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::core::Core;
-pub use self::fuse::AttachPermissions;
+use self::fuse::RingMemory;
+pub use self::fuse::{AttachPermissions, FuseChannel};
 use self::helpers::Helpers;
 pub use self::iscsi::IscsiOptions;
 pub use self::listen::{Address, ListenError};
@@ -76,10 +78,34 @@ use crate::nbd::{MemoryLimit, ServerOffer};
 pub struct Server {
     shared: Arc<Shared>,
     offer: Arc<ServerOffer>,
-    acceptors: Vec<JoinHandle<()>>,
+    acceptors: Vec<Acceptor>,
     recording: Option<Recording>,
     /// Sockets in the file system that are removed at the end.
     paths: Vec<PathBuf>,
+}
+
+/// A thread that accepts connections, or serves the kernel.
+struct Acceptor {
+    thread: JoinHandle<()>,
+    /// Memory that the kernel may use until the thread has ended. Without a call of `join` it is never freed.
+    memory: ManuallyDrop<Option<Arc<RingMemory>>>,
+}
+
+impl Acceptor {
+    fn of(thread: JoinHandle<()>) -> Self {
+        Acceptor::with_memory(thread, None)
+    }
+
+    fn with_memory(thread: JoinHandle<()>, memory: Option<Arc<RingMemory>>) -> Self {
+        Acceptor { thread, memory: ManuallyDrop::new(memory) }
+    }
+
+    /// Waits for the end of the thread, and frees the memory.
+    fn join(self) -> std::thread::Result<()> {
+        let ended = self.thread.join();
+        drop(ManuallyDrop::into_inner(self.memory));
+        ended
+    }
 }
 
 /// Options for serving a device.
@@ -288,7 +314,8 @@ impl Server {
             });
         };
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
-        self.acceptors.push(acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?);
+        let acceptor = acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?;
+        self.acceptors.push(Acceptor::of(acceptor));
         Ok(bound)
     }
 
@@ -312,7 +339,8 @@ impl Server {
             });
         };
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
-        self.acceptors.push(acceptor.map_err(|source| ListenError::new(address, "starting a thread", source))?);
+        let acceptor = acceptor.map_err(|source| ListenError::new(address, "starting a thread", source))?;
+        self.acceptors.push(Acceptor::of(acceptor));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_engine::{Engine, MonotonicClock};
 use chronodisk_front::fuse::{FILE_ROOT_MODE, FuseFile};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
+use chronodisk_front::server::{FuseChannel, Server, ServerOptions, ServerOutcome};
 use chronodisk_store::Store;
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -26,6 +26,8 @@ pub fn model() -> Box<dyn DeviceModel> {
     Profile::find("constant-1ms").unwrap().build(&build).unwrap()
 }
 
+pub const CHANNELS: [FuseChannel; 2] = [FuseChannel::Messages, FuseChannel::IoUring];
+
 /// A server with a mounted device.
 pub struct Attached {
     pub server: Option<Server>,
@@ -35,13 +37,18 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// `None`, with a printed reason, if this host does not support it.
-    pub fn new(store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
-        Attached::of(model(), store, file)
+    /// `None`, with a printed reason, if this host does not support it, or not this channel.
+    pub fn new(channel: FuseChannel, store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
+        Attached::of(channel, model(), store, file)
     }
 
     /// Like [`new`](Self::new), with another model.
-    pub fn of(model: Box<dyn DeviceModel>, store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
+    pub fn of(
+        channel: FuseChannel,
+        model: Box<dyn DeviceModel>,
+        store: Box<dyn Store>,
+        file: FuseFile,
+    ) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("device");
         File::create(&place).unwrap();
@@ -54,11 +61,16 @@ impl Attached {
         };
         let mut attached = Attached { server: None, place, _folder: folder };
         let mut server = server_of(model, store);
-        let attachment = server.attach_fuse(descriptor, file).unwrap();
+        let (attachment, used) = server.attach_fuse(descriptor, file, channel).unwrap();
         let permitted = capabilities(None).unwrap().effective;
         assert_eq!(attachment.io_flusher, permitted.contains(CapabilitySet::SYS_RESOURCE));
         assert!(attachment.memory_locked || !permitted.contains(CapabilitySet::IPC_LOCK));
         attached.server = Some(server);
+        if used != channel {
+            println!("SKIPPED: this host has no FUSE over io_uring");
+            let _ = attached.stop();
+            return None;
+        }
         Some(attached)
     }
 

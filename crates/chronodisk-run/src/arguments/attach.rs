@@ -1,6 +1,6 @@
 //! The driver of a block device.
 
-use chronodisk_native::{Way, WayChoice};
+use chronodisk_native::WayChoice;
 use clap::ValueEnum;
 
 /// The way in which a block device is made.
@@ -19,8 +19,8 @@ impl Attach {
     pub(crate) fn choice(self) -> WayChoice {
         match self {
             Attach::Auto => WayChoice::Auto,
-            Attach::Ublk => WayChoice::Only(Way::Ublk),
-            Attach::Fuse => WayChoice::Only(Way::Fuse),
+            Attach::Ublk => WayChoice::Ublk,
+            Attach::Fuse => WayChoice::Fuse,
         }
     }
 }

@@ -41,6 +41,7 @@ pub fn settings_of(attachment: &Attachment) -> NativeResult {
         attached_by: match attachment.way() {
             Way::Ublk => "ublk".to_owned(),
             Way::Fuse => "fuse".to_owned(),
+            Way::FuseUring => "fuse-uring".to_owned(),
         },
         scheduler: queue.scheduler.clone(),
         read_ahead_kib: queue.read_ahead_kib,

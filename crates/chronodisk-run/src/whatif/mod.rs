@@ -5,7 +5,7 @@ mod predict;
 mod request_times;
 mod result;
 
-use chronodisk_native::{Way, WayChoice};
+use chronodisk_native::WayChoice;
 
 pub use self::factors::Factor;
 pub use self::predict::{Predicted, Suspend, WhatIfArguments, predict};
@@ -13,4 +13,4 @@ pub use self::request_times::{Measuring, RequestTimes, RequestTimesArguments, me
 pub use self::result::WhatIf;
 
 /// The driver of the block device. Calibrations and the published errors of predictions are of FUSE and loop devices.
-const WAY: WayChoice = WayChoice::Only(Way::Fuse);
+const WAY: WayChoice = WayChoice::FuseMessages;

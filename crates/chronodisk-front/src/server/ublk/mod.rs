@@ -19,7 +19,7 @@ use super::connection::{FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol
 use super::listen::{Counted, STACK_BYTES};
 use super::moving::{Lent, Work, WorkKind};
 use super::peer::{Left, Moment, raise};
-use super::{AttachPermissions, ListenError, Server, Shared, Totals};
+use super::{Acceptor, AttachPermissions, ListenError, Server, Shared, Totals};
 use crate::ublk::{Payload, RESULT_DATA_LOST, UblkCommand, UblkDisk, UblkEvent, UblkReply, UblkRequest, UblkSession};
 
 /// Ends the server's part of an attached block device.
@@ -103,7 +103,7 @@ impl Server {
             self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
             failed("starting a thread")(source)
         })?;
-        self.acceptors.push(thread);
+        self.acceptors.push(Acceptor::of(thread));
         let started = told.recv().unwrap_or_else(|_| Err(io::Error::other("the serving thread has ended")));
         let io_flusher = started.map_err(failed("fetching requests"))?;
         let cut = UblkCut { shared: self.shared.clone(), connection };

@@ -1,90 +1,23 @@
-//! The kernel as a client, by FUSE.
+//! The kernel's connection by reading and writing messages on `/dev/fuse`.
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 
-use chronodisk_engine::{Departure, Found, TransportIndex, real_host};
+use chronodisk_engine::{Departure, Found};
 use chronodisk_sim::{Nanos, RequestId, Status};
 use chronodisk_store::{Store, StoreError};
 use rustix::event::PollFlags;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::configure_io_flusher_behavior;
 
-use super::connection::{FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants, serve_connection};
-use super::listen::{Counted, STACK_BYTES};
-use super::moving::{Lent, Work, WorkKind};
-use super::peer::{Left, Moment};
-use super::worker::Seen;
-use super::{ListenError, Server, Shared, Totals};
-use crate::fuse::{FuseCommand, FuseEvent, FuseFile, FuseRequest, FuseSession, Payload};
-
-/// Permissions granted by the host for a device attached by FUSE. Without them, writing dirty pages to the device may
-/// wait for memory that only this writing would free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttachPermissions {
-    /// The serving thread does not wait for the device's own write-back when it needs memory (`PR_SET_IO_FLUSHER`;
-    /// needs `CAP_SYS_RESOURCE`).
-    pub io_flusher: bool,
-    /// The process is not paged out (`mlockall`; needs `CAP_IPC_LOCK` or no limit on locked memory).
-    pub memory_locked: bool,
-}
-
-impl Server {
-    /// Serves the device as `file`, the root of a FUSE file system. `descriptor` is `/dev/fuse`, opened for reading and
-    /// writing and mounted by the caller with the option `rootmode=` [`FILE_ROOT_MODE`](crate::fuse::FILE_ROOT_MODE).
-    /// The kernel learns its size at the first request for the file's attributes, as by fstat(2).
-    ///
-    /// It counts as a listener and as a connection: [`stop`](Self::stop) answers outstanding requests and closes the
-    /// descriptor. The kernel fails later requests once no duplicate of the descriptor is left, so the caller keeps
-    /// none, and first detaches every user of the file.
-    ///
-    /// From here on no thread of the server is a real-time thread: the kernel's workers that bring a loop device's
-    /// requests would not run. The process locks its memory, as far as permitted. With a stable number and size of
-    /// requests, a store in memory, and blocks that were written before, serving allocates only entries of the request
-    /// log.
-    ///
-    /// # Errors
-    /// [`ListenError`], if `file` does not fit the store, or the host refuses a descriptor or a thread.
-    pub fn attach_fuse(&mut self, descriptor: OwnedFd, file: FuseFile) -> Result<AttachPermissions, ListenError> {
-        let failed = |action| move |source| ListenError { address: "FUSE".to_owned(), action, source };
-        let invalid = |reason| failed("checking the file")(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        file.check(self.shared.store().capacity_bytes()).map_err(invalid)?;
-        let flags = fcntl_getfl(&descriptor).map_err(io::Error::from).map_err(failed("reading its flags"))?;
-        let set = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
-        set.map_err(io::Error::from).map_err(failed("setting its flags"))?;
-        // Real-time threads change their priority when they are woken.
-        self.shared.attached.store(true, Ordering::Relaxed);
-        self.shared.peers().values().for_each(|peer| peer.nudge());
-        let memory_locked = real_host::lock_touched_memory().is_ok();
-        let transport = self.shared.core().clock.add_transport("FUSE", self.shared.options.timing);
-        self.shared.totals().connections += 1;
-        self.shared.connection_count.fetch_add(1, Ordering::Relaxed);
-        let connection = self.shared.new_connection();
-        let shared = self.shared.clone();
-        let (tell, told) = mpsc::channel();
-        let serving = move || {
-            // A helper that this thread starts inherits it.
-            let _ = tell.send(configure_io_flusher_behavior(true).is_ok());
-            let counted = Counted(&shared);
-            serve(&shared, connection, transport, descriptor, file);
-            drop(counted);
-        };
-        let thread = std::thread::Builder::new().name("fuse".into()).stack_size(STACK_BYTES).spawn(serving);
-        let thread = thread.map_err(|source| {
-            self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
-            failed("starting a thread")(source)
-        })?;
-        self.acceptors.push(thread);
-        Ok(AttachPermissions { io_flusher: told.recv().unwrap_or(false), memory_locked })
-    }
-}
+use crate::fuse::{FuseCommand, FuseEvent, FuseRequest, FuseSession, Payload};
+use crate::server::connection::{FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants};
+use crate::server::moving::{Lent, Work, WorkKind};
+use crate::server::peer::{Left, Moment};
+use crate::server::worker::Seen;
+use crate::server::{Shared, Totals};
 
 /// The kernel's connection.
-struct FuseConnection {
+pub(super) struct MessageConnection {
     session: FuseSession,
     /// Messages may be there.
     readable: bool,
@@ -100,20 +33,14 @@ struct FuseConnection {
 const BATCH_MESSAGES_MAX: usize = 32;
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
-/// Serves the kernel until the file system is unmounted or the server stops.
-fn serve(shared: &Arc<Shared>, connection: u32, transport: TransportIndex, descriptor: OwnedFd, file: FuseFile) {
-    let protocol = FuseConnection {
-        session: FuseSession::new(file),
-        readable: false,
-        batch_messages: 0,
-        batch_bytes: 0,
-        farewell: None,
-        broken: false,
-    };
-    serve_connection(shared, connection, transport, (descriptor, None), protocol);
+impl MessageConnection {
+    /// A connection whose session may have answered the first message.
+    pub fn new(session: FuseSession) -> Self {
+        MessageConnection { session, readable: false, batch_messages: 0, batch_bytes: 0, farewell: None, broken: false }
+    }
 }
 
-impl Protocol for FuseConnection {
+impl Protocol for MessageConnection {
     const NAME: &'static str = "FUSE connection";
     const HELPER: &'static str = "a helper of a FUSE connection";
     type Payload = Payload;
@@ -173,7 +100,7 @@ impl Protocol for FuseConnection {
         let mut begun = moment.wait();
         // A call for each: all others were sent before.
         for departure in departures {
-            self.write_reply(link);
+            self.broken |= !write_reply(&mut self.session, &link.socket);
             let returned = moment.shared.now();
             left.sent(std::slice::from_ref(departure), begun, returned);
             begun = returned;
@@ -228,7 +155,7 @@ impl Protocol for FuseConnection {
     }
 }
 
-impl FuseConnection {
+impl MessageConnection {
     /// Reads a message, and answers it if the device is not asked.
     fn read_message(&mut self, link: &Link, shared: &Shared) -> Option<FuseEvent> {
         let is_enough = self.batch_messages >= BATCH_MESSAGES_MAX || self.batch_bytes >= BATCH_BYTES_MAX;
@@ -266,26 +193,33 @@ impl FuseConnection {
     }
 
     fn write_replies(&mut self, link: &Link) {
-        while self.session.has_output() {
-            self.write_reply(link);
-        }
-    }
-
-    fn write_reply(&mut self, link: &Link) {
-        let mut slices = [IoSlice::new(&[]); 3];
-        let count = self.session.gather(&mut slices);
-        if count == 0 {
-            return;
-        }
-        let written = rustix::io::retry_on_intr(|| rustix::io::writev(&link.socket, &slices[..count]));
-        // The kernel dropped the request if its issuer was killed.
-        self.broken |= !matches!(written, Ok(_) | Err(Errno::NOENT));
-        self.session.sent();
+        self.broken |= !write_replies(&mut self.session, &link.socket);
     }
 }
 
+/// Writes all replies; returns false if the connection is broken.
+pub(super) fn write_replies(session: &mut FuseSession, fuse: &OwnedFd) -> bool {
+    let mut is_intact = true;
+    while session.has_output() {
+        is_intact &= write_reply(session, fuse);
+    }
+    is_intact
+}
+
+fn write_reply(session: &mut FuseSession, fuse: &OwnedFd) -> bool {
+    let mut slices = [IoSlice::new(&[]); 3];
+    let count = session.gather(&mut slices);
+    if count == 0 {
+        return true;
+    }
+    let written = rustix::io::retry_on_intr(|| rustix::io::writev(fuse, &slices[..count]));
+    session.sent();
+    // The kernel dropped the request if its issuer was killed.
+    matches!(written, Ok(_) | Err(Errno::NOENT))
+}
+
 /// A request's work on the store.
-fn work(request: &FuseRequest) -> Work {
+pub(super) fn work(request: &FuseRequest) -> Work {
     let kind = match request.command {
         FuseCommand::Read => WorkKind::Read,
         FuseCommand::Write => WorkKind::Write,
