@@ -3,17 +3,8 @@
 use super::commands::is_unit_0;
 use super::sender::Counted;
 use super::session::IscsiSession;
-use super::tasks::State;
+use super::tasks::{Management, State};
 use super::wire::{Header, flag, function, function_response as response, opcode};
-
-/// A management function that waits for the device to finish the tasks that it aborts: no later command sees an effect
-/// of them.
-#[derive(Debug)]
-pub(crate) struct Management {
-    number: u32,
-    tag: u32,
-    left: usize,
-}
 
 /// Most functions that wait.
 const WAITING_COUNT_MAX: usize = 16;

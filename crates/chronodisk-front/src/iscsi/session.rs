@@ -8,10 +8,9 @@ use chronodisk_sim::{Priority, Status};
 use chronodisk_store::{Store, StoreError};
 
 use super::login::{Login, Parameters};
-use super::management::Management;
 use super::sender::{Counted, Sender};
 use super::target::IscsiTarget;
-use super::tasks::{State, Task, Tasks};
+use super::tasks::{Management, State, Task, Tasks};
 use super::text::{self, TEXT_BYTES_MAX};
 use super::wire::{
     DIGEST_BYTES, HEADER_BYTES, Header, NO_TAG, attribute, digest, flag, login_status, opcode, padding_bytes, reject,

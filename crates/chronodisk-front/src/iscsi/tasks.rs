@@ -244,3 +244,13 @@ impl Tasks {
         self.pool.release();
     }
 }
+
+/// A management function that waits for the device to finish the tasks that it aborts: no later command sees an effect
+/// of them.
+#[derive(Debug)]
+pub(crate) struct Management {
+    pub(super) number: u32,
+    pub(super) tag: u32,
+    /// Tasks that the device has not finished.
+    pub(super) left: usize,
+}

@@ -55,6 +55,7 @@
 //! assert!(answer.starts_with(b"NBDMAGICIHAVEOPT"));
 //! ```
 
+mod ending;
 mod execute;
 mod export;
 #[cfg(feature = "test-utils")]
@@ -68,10 +69,11 @@ pub mod tls;
 pub mod wire;
 
 pub use crate::memory::MemoryLimit;
+pub use ending::{Reason, Violation};
 pub use execute::ExecuteError;
 pub use export::{EXPORT_COUNT_MAX, Export, ExportError, ExportErrorKind, ServerOffer, Tls};
 pub use request::{Command, NbdRequest, RequestKey};
-pub use session::{Event, NbdSession, Reason, SessionState, Violation};
+pub use session::{Event, NbdSession, SessionState};
 pub use wire::NbdError;
 
 /// Most outstanding requests of a connection, including those whose read data are not sent yet. Further requests wait

@@ -2,9 +2,9 @@
 //!
 //! Each option is answered from its data and earlier agreements; no step blocks.
 
+use super::ending::{Reason, Violation};
 use super::export::{Export, ServerOffer, Tls};
 use super::request::Negotiated;
-use super::session::{Reason, Violation};
 use super::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, EXPORT_NAME_ZEROES_BYTES, Fields, GREETING_MAGIC, OPTION_MAGIC,
     OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, client_flag, handshake_flag, info, option,
@@ -35,6 +35,12 @@ pub(crate) enum Step {
     Begin { export: usize },
     /// The negotiation and the connection end.
     End(Reason),
+}
+
+impl From<Violation> for Step {
+    fn from(violation: Violation) -> Self {
+        Step::End(violation.into())
+    }
 }
 
 /// Most options before transmission.

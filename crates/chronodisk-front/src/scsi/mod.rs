@@ -19,6 +19,7 @@
 //! ```
 
 mod access;
+mod answers;
 mod command;
 mod inquiry;
 mod mode;

@@ -20,10 +20,9 @@ use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
-use super::late::Late;
-use super::moving::{Attempt, Lent, Slow, Work};
 use super::peer::{Guarded, Left, Moment, Peer, raise};
 use super::rehearsal::Way;
+use super::work::{Attempt, Late, Lent, Slow, Work};
 use super::worker::{Seen, Woken, Worker};
 use super::{Shared, Totals};
 

@@ -11,8 +11,8 @@ use chronodisk_store::{Store, StoreError};
 
 use super::connection::NotMoved;
 use super::listen::{self, Address, ListenError};
-use super::moving::{Lent, Work, WorkKind};
 use super::stream::{self, StreamEvent, StreamSession, StreamState};
+use super::work::{Lent, Work, WorkKind};
 use super::{Acceptor, Server, Shared};
 use crate::iscsi::{Credentials, Event, IscsiRequest, IscsiSession, IscsiTarget, Outgoing, Reason, target_name};
 use crate::scsi::{LogicalUnit, StoreWork, UnitDescription};

@@ -11,16 +11,7 @@ use chronodisk_store::{Store, StoreError};
 
 use super::Shared;
 use super::connection::{Protocol, State};
-use super::moving::{Lent, Work, WorkKind};
-
-/// A request's work on the store until its completion.
-pub(super) struct Late<T> {
-    work: Work,
-    /// The place among the changes of all connections, if it is one.
-    order: Option<u64>,
-    /// The data of a write.
-    lent: Lent<T>,
-}
+use super::work::{Late, Lent, Work, WorkKind};
 
 impl<P: Protocol> State<P> {
     /// Keeps the work of a request that has just arrived, if the device may fail requests.

@@ -34,6 +34,7 @@ mod stream;
 mod ublk;
 mod unmeasured;
 mod vhost;
+mod work;
 mod worker;
 
 use std::collections::BTreeMap;

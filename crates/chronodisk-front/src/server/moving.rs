@@ -11,92 +11,7 @@ use super::connection::{Connection, Io, Outlet, Protocol, State};
 use super::helpers::Job;
 use super::peer::{Left, Peer, raise};
 use super::shadowing::Shadowing;
-
-/// A request's work on the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Work {
-    pub kind: WorkKind,
-    pub offset_bytes: u64,
-    pub len_bytes: u64,
-    /// Written data are safe when it ends.
-    pub flush: bool,
-}
-
-/// Work on a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkKind {
-    Nothing,
-    Read,
-    Write,
-    Discard,
-    WriteZeroes,
-    /// Zeros that take space.
-    ReserveZeroes,
-}
-
-impl WorkKind {
-    pub fn moves_data(self) -> bool {
-        matches!(self, WorkKind::Read | WorkKind::Write)
-    }
-
-    pub fn changes_contents(self) -> bool {
-        !matches!(self, WorkKind::Nothing | WorkKind::Read)
-    }
-}
-
-impl Work {
-    pub fn reaches_store(&self) -> bool {
-        self.kind != WorkKind::Nothing || self.flush
-    }
-
-    /// Does it, with the data that go along.
-    pub fn perform<T: AsRef<[u8]>>(&self, lent: &mut Lent<T>, store: &mut dyn Store) -> Result<(), StoreError> {
-        let (offset_bytes, len_bytes) = (self.offset_bytes, self.len_bytes);
-        match self.kind {
-            WorkKind::Read => store.read(offset_bytes, lent.room(len_bytes as usize)?)?,
-            WorkKind::Write => store.write(offset_bytes, lent.bytes()?)?,
-            WorkKind::Discard => store.discard(offset_bytes, len_bytes)?,
-            WorkKind::ReserveZeroes => store.reserve_zeroes(offset_bytes, len_bytes)?,
-            WorkKind::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes)?,
-            WorkKind::Nothing => {}
-        }
-        if self.flush { store.flush() } else { Ok(()) }
-    }
-}
-
-/// The data of a request while a helper moves them.
-pub(super) enum Lent<T> {
-    Nothing,
-    /// Data of a write.
-    Write(T),
-    /// Buffer for the data of a read.
-    Read(Box<[u8]>),
-}
-
-impl<T: AsRef<[u8]>> Lent<T> {
-    fn room(&mut self, len: usize) -> Result<&mut [u8], StoreError> {
-        match self {
-            Lent::Read(buffer) if buffer.len() >= len => Ok(&mut buffer[..len]),
-            _ => Err(StoreError::Damaged { what: "the room for a read".to_owned() }),
-        }
-    }
-
-    pub fn bytes(&self) -> Result<&[u8], StoreError> {
-        match self {
-            Lent::Write(payload) => Ok(payload.as_ref()),
-            _ => Err(StoreError::Damaged { what: "the payload of a write".to_owned() }),
-        }
-    }
-}
-
-/// A request that may wait for the host's disk.
-pub(super) struct Slow<T> {
-    slot: u32,
-    request: Request,
-    work: Work,
-    lent: Lent<T>,
-    counted_bytes: u64,
-}
+use super::work::{Slow, Work};
 
 /// Bytes charged for a request without data while it waits for the host's disk.
 const MOVING_BYTES_MIN: u64 = 4 << 10;
@@ -189,22 +104,6 @@ impl<P: Protocol> Connection<P> {
         if state.needs_attention() {
             raise(&self.link.event);
         }
-    }
-}
-
-/// A store that is asked not to wait for a disk.
-pub(super) struct Attempt<'a>(pub &'a mut dyn Store);
-
-impl Store for Attempt<'_> {
-    forward_to_store!(self => self.0; capacity_bytes, write_zeroes, reserve_zeroes, discard, extent, flush);
-    forward_to_store!(self => self.0; allocated_bytes, budget_bytes);
-
-    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.0.try_read(offset_bytes, bytes)
-    }
-
-    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.0.try_write(offset_bytes, bytes)
     }
 }
 

@@ -10,8 +10,8 @@ use chronodisk_store::{Store, StoreError};
 
 use super::Shared;
 use super::connection::NotMoved;
-use super::moving::{Lent, Work, WorkKind};
 use super::stream::{self, StreamEvent, StreamSession, StreamState};
+use super::work::{Lent, Work, WorkKind};
 use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
 use crate::stream::Detached;
 

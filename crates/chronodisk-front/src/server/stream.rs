@@ -19,9 +19,9 @@ use rustix::net::{
 use super::connection::{
     Connection, FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants, serve_connection,
 };
-use super::moving::{Lent, Work};
 use super::peer::{Left, Moment};
 use super::rehearsal::Way;
+use super::work::{Lent, Work};
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Worker};
 use super::{Shared, Totals};
 

@@ -13,15 +13,17 @@ use std::fs::File;
 use std::io;
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use vm_memory::guest_memory::GuestMemorySliceIterator;
-use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
+use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryError, GuestMemoryMmap, MmapRegion, Permissions, VolatileMemory, VolatileSlice,
 };
 
+use super::memory_error::Fault;
+pub use super::memory_error::MemoryError;
 use super::message::MemoryRegion;
 use super::window::{Window, WriteBack};
 
@@ -53,9 +55,6 @@ enum Access {
     Mapped(MmapRegion<WriteBack>),
     Copied(Window),
 }
-
-/// Why guest memory can no longer be accessed, as soon as that is known.
-pub(super) type Fault = OnceLock<String>;
 
 /// `TMPFS_MAGIC`, `HUGETLBFS_MAGIC` and `FUSE_SUPER_MAGIC` of `linux/magic.h`. A memfd is a file of
 /// tmpfs or, with `MFD_HUGETLB`, of hugetlbfs.
@@ -190,58 +189,6 @@ impl<'a> Iterator for Slices<'a> {
 impl FusedIterator for Slices<'_> {}
 
 impl<'a> GuestMemorySliceIterator<'a, WriteBack> for Slices<'a> {}
-
-/// Why a memory table can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// A region is empty, or an address or offset plus its size wraps around.
-    #[error("the memory region {0:?} is empty or wraps around")]
-    Range(MemoryRegion),
-    /// A region reaches beyond its file.
-    #[error("the memory region {region:?} reaches beyond its file of {file_bytes} bytes")]
-    BeyondFile {
-        /// The region.
-        region: MemoryRegion,
-        /// Size of the file in bytes.
-        file_bytes: u64,
-    },
-    /// The file can't be examined.
-    #[error("the file of the memory region {region:?}: {source}")]
-    File {
-        /// The region.
-        region: MemoryRegion,
-        /// The host's error.
-        source: io::Error,
-    },
-    /// The file can't be mapped.
-    #[error("the memory region {region:?}: {source}")]
-    Map {
-        /// The region.
-        region: MemoryRegion,
-        /// The host's error.
-        source: MmapRegionError,
-    },
-    /// The file is of a kind with which the guest could end or stop the process.
-    #[error("the memory region {region:?} is {found}, expected a memfd or a file in memory or on a disk")]
-    Kind {
-        /// The region.
-        region: MemoryRegion,
-        /// Kind of file found.
-        found: &'static str,
-    },
-    /// There are no regions.
-    #[error("memory table: no region")]
-    NoRegion,
-    /// Regions overlap.
-    #[error("memory table: the regions {before:?} and {after:?} overlap")]
-    Overlap {
-        /// The one that begins first.
-        before: MemoryRegion,
-        /// The one that begins before its end.
-        after: MemoryRegion,
-    },
-}
 
 impl Region {
     fn new(region: MemoryRegion, fd: OwnedFd, sharing: Sharing, fault: &Arc<Fault>) -> Result<Self, MemoryError> {

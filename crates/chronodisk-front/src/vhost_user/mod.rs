@@ -14,6 +14,7 @@
 mod backend;
 mod doorbell;
 pub mod memory;
+mod memory_error;
 pub mod message;
 mod session;
 mod vring;

@@ -20,7 +20,7 @@ use vm_memory::bitmap::{Bitmap, BitmapSlice, WithBitmapSlice};
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, GuestMemoryError, MmapRegion, Permissions, VolatileMemory, VolatileSlice};
 
-use super::memory::{Fault, MemoryError};
+use super::memory_error::{Fault, MemoryError};
 use super::message::MemoryRegion;
 
 /// A region of guest memory behind its file descriptor.

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::fuse::{FuseCommand, FuseEvent, FuseRequest, FuseSession, Payload};
 use crate::server::connection::{FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants};
-use crate::server::moving::{Lent, Work, WorkKind};
 use crate::server::peer::{Left, Moment};
+use crate::server::work::{Lent, Work, WorkKind};
 use crate::server::worker::Seen;
 use crate::server::{Shared, Totals};
 

@@ -14,8 +14,8 @@ use super::ring::{Completed, Ring};
 use crate::fuse::ring_wire::put_reply;
 use crate::fuse::{FuseEvent, FuseFile, FuseRequest, FuseRingReply, FuseRingSession, FuseSession, Payload};
 use crate::server::connection::{Connection, FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants};
-use crate::server::moving::{Lent, Work};
 use crate::server::peer::{Left, Moment, raise};
+use crate::server::work::{Lent, Work};
 use crate::server::worker::{Seen, Worker};
 use crate::server::{Shared, Totals};
 

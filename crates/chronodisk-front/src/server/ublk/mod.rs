@@ -17,8 +17,8 @@ use rustix::process::configure_io_flusher_behavior;
 use self::ring::Ring;
 use super::connection::{FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants, serve_connection};
 use super::listen::{Counted, STACK_BYTES};
-use super::moving::{Lent, Work, WorkKind};
 use super::peer::{Left, Moment, raise};
+use super::work::{Lent, Work, WorkKind};
 use super::{Acceptor, AttachPermissions, ListenError, Server, Shared, Totals};
 use crate::ublk::{Payload, RESULT_DATA_LOST, UblkCommand, UblkDisk, UblkEvent, UblkReply, UblkRequest, UblkSession};
 
