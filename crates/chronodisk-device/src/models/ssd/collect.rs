@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use super::device::{Owner, Ssd};
-use super::flash::{Class, Transaction, Work};
+use super::device::Ssd;
+use super::flash::Class;
 use super::ftl::{CollectionReason, Stream, Superpage, Urgency};
 use super::geometry::{DieIndex, Slot};
 use super::pool::NONE;
-use super::read::RowRead;
+use super::records::{Owner, RowRead, Rows};
 
 /// State of a die's collection.
 #[derive(Clone, Copy, Debug)]
@@ -120,16 +120,14 @@ impl Ssd {
             self.collectors[die as usize].stage = Stage::LastMoves;
         }
         self.collectors[die as usize].moves = found as u32;
-        let mut row: Option<RowRead> = None;
+        let mut rows = Rows::default();
         for unit_move in &moves {
-            let read = RowRead::of(unit_move.from, self, self.parameters.geometry().unit_bytes);
-            if !row.as_mut().is_some_and(|row| row.join(&read))
-                && let Some(row) = row.replace(read)
-            {
+            let read = RowRead::of(unit_move.from, self.parameters.geometry(), self.parameters.geometry().unit_bytes);
+            if let Some(row) = rows.add(read) {
                 self.read_row_to_move(die, &row);
             }
         }
-        match row {
+        match rows.last() {
             Some(row) => self.read_row_to_move(die, &row),
             None => self.end_collection(die),
         }
@@ -138,7 +136,7 @@ impl Ssd {
 
     fn read_row_to_move(&mut self, die: DieIndex, row: &RowRead) {
         self.collectors[die as usize].reads += 1;
-        let transaction = self.read_transaction(row, Class::CollectorRead, Owner::Collect(die));
+        let transaction = self.transactions.read(row, Class::CollectorRead, Owner::Collect(die));
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
@@ -194,17 +192,7 @@ impl Ssd {
 
     fn erase_victim(&mut self, die: DieIndex) {
         self.collectors[die as usize].stage = Stage::Erasing;
-        let transaction = Transaction {
-            work: Work::Erase,
-            class: Class::Erase,
-            die,
-            pages: self.parameters.geometry().planes_per_die,
-            bytes: 0,
-            array: self.parameters.arrays.erase,
-            row: NONE,
-            planes: 0,
-            owner: Owner::Erase(die),
-        };
+        let transaction = self.transactions.erase(die);
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 

@@ -3,19 +3,23 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use chronodisk_sim::{Completion, Nanos, Op, Request, SECTOR_BYTES, Status};
+use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
+use super::as_written::AsWritten;
 use super::buffer::Buffer;
 use super::collect::Collector;
 use super::events::{Event, Events};
 use super::flash::{Done, Flash};
 use super::front::{Command, CommandLine, Front};
-use super::ftl::{Ftl, Move, Unit};
+use super::ftl::{Ftl, Move};
 use super::mapping::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
 use super::read_ahead::ReadAhead;
+use super::records::Owner;
 use super::statistics::SsdStatistics;
+use super::transactions::Transactions;
+use super::units::Units;
 use super::write::{OpenSuperpage, Program};
 use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport, footprint};
 
@@ -25,6 +29,9 @@ pub(crate) struct Ssd {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) parameters: Arc<SsdParameters>,
     pub(super) seed: u64,
+    pub(super) units: Units,
+    pub(super) as_written: AsWritten,
+    pub(super) transactions: Transactions,
     pub(super) now: Nanos,
     pub(super) events: Events,
     pub(super) commands: Pool<Command>,
@@ -60,25 +67,6 @@ pub(crate) struct Ssd {
     pub(super) scratch: Vec<Move>,
 }
 
-/// Owner of a transaction of the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// A read of the host.
-    Read(u32),
-    /// A write of the host that has to know the rest of a unit first.
-    Modify(u32),
-    /// A part of the mapping table, by its index among the current reads.
-    Mapping(u32),
-    /// Data that are read ahead, by stream and place in it.
-    Ahead { stream: u32, place: u32 },
-    /// A program, by its number.
-    Program(u32),
-    /// Units of the die's victim.
-    Collect(u32),
-    /// The die's victim.
-    Erase(u32),
-}
-
 impl Ssd {
     /// A drive with the state of `ftl`.
     pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
@@ -86,6 +74,9 @@ impl Ssd {
         let dies = geometry.dies() as usize;
         let nothing = Move { unit: 0, from: 0 };
         let mut drive = Ssd {
+            units: Units::new(geometry.unit_bytes, info.capacity_sectors),
+            as_written: AsWritten::new(Arc::clone(&parameters), seed),
+            transactions: Transactions::new(Arc::clone(&parameters), seed),
             info: Arc::new(info),
             seed,
             now: Nanos::ZERO,
@@ -143,28 +134,10 @@ impl Ssd {
         ])
     }
 
-    /// The units that a request touches.
-    pub(super) fn units_of(&self, request: &Request) -> (Unit, Unit) {
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-        ((request.lba.0 / sectors) as Unit, request.end().0.div_ceil(sectors) as Unit)
-    }
-
-    /// The units that a request covers from beginning to end.
-    pub(super) fn whole_units_of(&self, request: &Request) -> (Unit, Unit) {
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-        let begin = request.lba.0.div_ceil(sectors);
-        // The last unit may be cut off by the drive's capacity.
-        let end = match request.end().0 == self.info.capacity_sectors {
-            true => request.end().0.div_ceil(sectors),
-            false => request.end().0 / sectors,
-        };
-        (begin as Unit, end.max(begin) as Unit)
-    }
-
     /// The drive fetches a command.
     fn fetch(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (first, end) = self.units_of(&request);
+        let (first, end) = self.units.of(&request);
         let understood = self.front.understand(self.now, &request, end - first);
         let command = &mut self.commands[number];
         (command.next_unit, command.end_unit, command.next_arrival) = (first, end, first);

@@ -2,12 +2,12 @@
 
 use chronodisk_sim::{Nanos, Op};
 
-use super::device::{Owner, Ssd};
+use super::device::Ssd;
 use super::events::Event;
 use super::flash::Class;
 use super::ftl::{Mapping, Stream, Unit};
 use super::pool::{NONE, Pool};
-use super::read::RowRead;
+use super::records::{Owner, RowRead};
 
 /// Reads of parts of the mapping table, with their waiting requests.
 #[derive(Clone, Debug)]
@@ -78,11 +78,11 @@ impl Ssd {
         let place = match place {
             Some(place) => place,
             None => {
-                let slot = self.ftl.lookup(unit).unwrap_or_else(|| self.slot_as_written(unit));
+                let slot = self.ftl.lookup(unit).unwrap_or_else(|| self.as_written.slot(unit));
                 let place = self.mapping_reads.reads.insert(Reading { unit, waiters: NONE });
                 self.mapping_reads.active.push(place);
-                let read = RowRead::of(slot, self, self.parameters.buffer.mapping_read_bytes);
-                let transaction = self.read_transaction(&read, Class::MappingRead, Owner::Mapping(place));
+                let read = RowRead::of(slot, self.parameters.geometry(), self.parameters.buffer.mapping_read_bytes);
+                let transaction = self.transactions.read(&read, Class::MappingRead, Owner::Mapping(place));
                 self.statistics.mapping_reads += 1;
                 self.flash.submit(self.now, transaction, &mut self.events);
                 place

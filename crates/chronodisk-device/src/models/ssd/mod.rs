@@ -11,6 +11,7 @@
 //! allocates memory once the number of requests in the drive has reached its maximum.
 
 mod aged;
+mod as_written;
 mod buffer;
 mod collect;
 mod device;
@@ -20,15 +21,19 @@ mod flash;
 mod front;
 pub(crate) mod ftl;
 mod geometry;
+mod luck;
 mod mapping;
 mod parameters;
 mod pool;
 mod read;
 mod read_ahead;
+mod records;
 mod statistics;
 #[cfg(test)]
 mod tests;
 pub(crate) mod toml;
+mod transactions;
+mod units;
 mod write;
 mod zones;
 

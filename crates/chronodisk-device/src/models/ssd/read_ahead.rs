@@ -6,12 +6,12 @@
 
 use chronodisk_sim::Nanos;
 
-use super::device::{Owner, Ssd};
+use super::device::Ssd;
 use super::flash::{Class, Done};
 use super::ftl::Unit;
 use super::parameters::ReadAheadParameters;
 use super::pool::{NONE, Pool};
-use super::read::{RowRead, Source, UnitLocation};
+use super::records::{Owner, RowRead, Rows, Source, UnitLocation};
 
 /// The streams.
 #[derive(Clone, Debug)]
@@ -187,18 +187,14 @@ impl Ssd {
         let units = chunk * self.units_per_chunk()..(chunk + 1) * self.units_per_chunk();
         self.read_ahead.chunks[place] = Chunk { number: chunk, reads: 0, there: self.now, waiters: NONE };
         let owner = Owner::Ahead { stream, place: place as u32 };
-        let mut row: Option<RowRead> = None;
+        let mut rows = Rows::default();
         for unit in units.start..units.end.min(self.parameters.ftl.logical_units) {
             let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
-            let read = RowRead::of(slot, self, geometry.unit_bytes);
-            if row.as_mut().is_some_and(|row| row.join(&read)) {
-                continue;
-            }
-            if let Some(row) = row.replace(read) {
+            if let Some(row) = rows.add(RowRead::of(slot, &geometry, geometry.unit_bytes)) {
                 self.read_chunk_row(place, &row, owner);
             }
         }
-        if let Some(row) = row {
+        if let Some(row) = rows.last() {
             self.read_chunk_row(place, &row, owner);
         }
         if self.read_ahead.chunks[place].reads > 0 {
@@ -208,7 +204,7 @@ impl Ssd {
 
     fn read_chunk_row(&mut self, place: usize, row: &RowRead, owner: Owner) {
         self.read_ahead.chunks[place].reads += 1;
-        let transaction = self.read_transaction(row, Class::ReadAhead, owner);
+        let transaction = self.transactions.read(row, Class::ReadAhead, owner);
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 

@@ -1,16 +1,17 @@
 //! Writes: into the buffer when there is room, and out of it a superpage at a time; flushes and discards.
 
-use chronodisk_sim::{Nanos, Request, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, Request};
 
-use super::device::{Owner, Ssd};
-use super::durability::WHOLE_UNIT;
-use super::flash::{Class, Transaction, Work};
+use super::device::Ssd;
+use super::flash::Class;
 use super::front::Direction;
 use super::ftl::{Stream, Superpage, Unit};
 use super::geometry::DieIndex;
+use super::luck::mix;
 use super::parameters::UnwrittenRead;
 use super::pool::NONE;
-use super::read::{RowRead, UnitLocation, mix, vary};
+use super::records::{Owner, RowRead, UnitLocation};
+use super::units::WHOLE_UNIT;
 
 /// A superpage being programmed.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +40,8 @@ impl Ssd {
     /// Begins a write with known mapping: its partially covered units must be read first.
     pub(super) fn write(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (whole, whole_end) = self.whole_units_of(&request);
-        let (first, end) = self.units_of(&request);
+        let (whole, whole_end) = self.units.whole(&request);
+        let (first, end) = self.units.of(&request);
         let command = &mut self.commands[number];
         (command.pending, command.latest) = (1, self.now);
         let ends = [Some(first), (end - 1 > first).then_some(end - 1)];
@@ -50,8 +51,8 @@ impl Ssd {
             {
                 self.commands[number].pending += 1;
                 self.statistics.units_modified += 1;
-                let read = RowRead::of(slot, self, self.parameters.geometry().unit_bytes);
-                let transaction = self.read_transaction(&read, Class::HostRead, Owner::Modify(number));
+                let read = RowRead::of(slot, self.parameters.geometry(), self.parameters.geometry().unit_bytes);
+                let transaction = self.transactions.read(&read, Class::HostRead, Owner::Modify(number));
                 self.flash.submit(self.now, transaction, &mut self.events);
             }
         }
@@ -84,12 +85,10 @@ impl Ssd {
                 return;
             }
             self.buffer_mut().admit(units);
-            let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-            let begin = (u64::from(command.next_unit) * sectors).max(command.request.lba.0);
-            let end = (u64::from(command.next_unit + units) * sectors).min(command.request.end().0);
+            let bytes = self.units.bytes_in(&command.request, command.next_unit, command.next_unit + units);
             let ready = self.now.max(command.latest);
             let there = match command.request.op.moves_data() {
-                true => self.front.transfer(self.now, ready, (end - begin) * SECTOR_BYTES, Direction::FromHost),
+                true => self.front.transfer(self.now, ready, bytes, Direction::FromHost),
                 false => ready,
             };
             let there = if self.ftl.has_zones() { self.in_order(there) } else { there };
@@ -120,7 +119,7 @@ impl Ssd {
             if request.fua && !self.parameters.buffer.protected {
                 self.flush(number);
             } else {
-                let (begin, end) = self.units_of(&request);
+                let (begin, end) = self.units.of(&request);
                 let into_buffer = self.parameters.buffer.write_unit.as_nanos() * u64::from(end - begin);
                 let jitter = self.write_jitter();
                 self.answer(number, self.now + Nanos::from_nanos(into_buffer) + jitter);
@@ -134,7 +133,7 @@ impl Ssd {
     fn put(&mut self, request: &Request, first: Unit, last: Unit) {
         let ends = match self.parameters.buffer.protected {
             true => [WHOLE_UNIT; 2],
-            false => [first, last].map(|unit| self.sectors_of_unit(request, unit)),
+            false => [first, last].map(|unit| self.units.changed_in(request, unit)),
         };
         let buffer = self.buffer_mut();
         buffer.put_sectors(first, ends[0]);
@@ -336,46 +335,14 @@ impl Ssd {
     /// Hands a superpage to the flash.
     pub(super) fn program(&mut self, die: DieIndex, superpage: Superpage, stream: Stream, first: u32) {
         let number = self.programs.insert(Program { superpage, die, stream, first });
-        let geometry = self.parameters.geometry();
-        let place = match geometry.one_shot_pages {
-            1 => superpage.index % geometry.cells.pages_per_word_line(),
-            _ => 0,
-        };
-        let one_bit = self.ftl.is_slc(superpage.superblock);
-        let pages = geometry.planes_per_die * if one_bit { 1 } else { geometry.one_shot_pages };
-        self.statistics.pages_programmed += u64::from(pages);
         let class = match stream {
             Stream::Host | Stream::Cache => Class::HostProgram,
             Stream::Mapping => Class::MappingProgram,
             Stream::Collector | Stream::Levelling | Stream::Emptying => Class::CollectorProgram,
         };
-        let transaction = Transaction {
-            work: Work::Program,
-            class,
-            die,
-            pages,
-            bytes: pages * geometry.page_bytes,
-            array: self.program_time(superpage, place),
-            row: NONE,
-            planes: 0,
-            owner: Owner::Program(number),
-        };
+        let transaction = self.transactions.program(die, superpage, class, Owner::Program(number));
+        self.statistics.pages_programmed += u64::from(transaction.pages);
         self.flash.submit(self.now, transaction, &mut self.events);
-    }
-
-    /// Time of the array to program a superpage, by its place in the word line and its own variation.
-    fn program_time(&self, superpage: Superpage, place: u32) -> Nanos {
-        let arrays = &self.parameters.arrays;
-        if self.ftl.is_slc(superpage.superblock) {
-            return arrays.slc.program;
-        }
-        let time = arrays.program[place as usize].as_nanos();
-        let amplitude = arrays.program_variation.as_nanos();
-        if amplitude == 0 {
-            return Nanos::from_nanos(time);
-        }
-        let number = u64::from(superpage.superblock) << 20 ^ u64::from(superpage.index);
-        Nanos::from_nanos(vary(time, amplitude, mix(!self.seed ^ number)).max(1))
     }
 
     /// Handles the end of a superpage's program.
@@ -404,7 +371,7 @@ impl Ssd {
     /// The host discards a request's range.
     pub(super) fn discard(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (begin, end) = self.whole_units_of(&request);
+        let (begin, end) = self.units.whole(&request);
         self.trim(begin, end);
         self.answer(number, self.now);
     }
@@ -419,7 +386,7 @@ impl Ssd {
     /// Begins a write of zeros. Whole units are discarded. Other zeros are written, but need not cross the link.
     pub(super) fn write_zeroes(&mut self, number: u32) {
         let request = self.commands[number].request;
-        if self.units_of(&request) == self.whole_units_of(&request) {
+        if self.units.of(&request) == self.units.whole(&request) {
             self.discard(number);
         } else {
             self.look_up(number, true);

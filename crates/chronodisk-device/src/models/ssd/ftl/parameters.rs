@@ -227,6 +227,12 @@ impl FtlParameters {
         self.slc_cache.map_or(0, |cache| cache.superblocks)
     }
 
+    /// Whether a superblock has one bit in a cell.
+    #[inline]
+    pub(crate) fn is_slc(&self, superblock: u32) -> bool {
+        self.slc_cache.is_some_and(|cache| superblock % self.geometry.blocks_per_plane < cache.superblocks)
+    }
+
     /// Most valid units of a die with which the collector can always gain space: without a superblock each for the open
     /// ones and the collector's reserve, and without one superpage's worth. Data in SLC superblocks must also fit into
     /// the others, besides one that is open for their move, and one that can be opened.
