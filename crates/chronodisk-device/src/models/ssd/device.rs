@@ -7,11 +7,11 @@ use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
 use super::as_written::AsWritten;
 use super::buffer::Buffer;
-use super::collect::Collector;
+use super::collector::Collector;
 use super::events::{Event, Events};
 use super::flash::{Done, Flash};
 use super::front::{Command, CommandLine, Front};
-use super::ftl::{Ftl, Move};
+use super::ftl::Ftl;
 use super::mapping::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
@@ -56,15 +56,12 @@ pub(crate) struct Ssd {
     pub(super) next_die: u32,
     pub(super) ftl: Ftl,
     pub(super) flash: Flash<Owner>,
-    pub(super) collectors: Vec<Collector>,
-    /// By die: the units being moved, at most a superpage.
-    pub(super) moves: Arc<Vec<Move>>,
+    pub(super) collector: Collector,
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
     pub(super) statistics: SsdStatistics,
     /// Results of the last event; empty between events.
     pub(super) done: Vec<Done<Owner>>,
-    pub(super) scratch: Vec<Move>,
 }
 
 impl Ssd {
@@ -72,7 +69,6 @@ impl Ssd {
     pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
         let geometry = *parameters.geometry();
         let dies = geometry.dies() as usize;
-        let nothing = Move { unit: 0, from: 0 };
         let mut drive = Ssd {
             units: Units::new(geometry.unit_bytes, info.capacity_sectors),
             as_written: AsWritten::new(Arc::clone(&parameters), seed),
@@ -95,13 +91,11 @@ impl Ssd {
             next_die: 0,
             ftl,
             flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
-            collectors: vec![Collector::default(); dies],
-            moves: Arc::new(vec![nothing; dies * geometry.units_per_superpage() as usize]),
+            collector: Collector::new(&geometry),
             mapping_reads: MappingReads::default(),
             read_ahead: ReadAhead::new(parameters.read_ahead),
             statistics: SsdStatistics::default(),
             done: Vec::new(),
-            scratch: Vec::new(),
             parameters,
         };
         // An aged drive may have stopped in the middle of a collection.
@@ -125,8 +119,8 @@ impl Ssd {
             footprint::DEVICE_BYTES,
             // Counts of latencies, by class.
             64 << 10,
-            dies.saturating_mul(DIE_BYTES + size_of::<Collector>() as u64 + size_of::<OpenSuperpage>() as u64),
-            footprint::array_bytes::<Move>(dies.saturating_mul(geometry.units_per_superpage().into())),
+            dies.saturating_mul(DIE_BYTES + size_of::<OpenSuperpage>() as u64),
+            Collector::bytes_max(geometry),
             u64::from(geometry.channels) * BUS_BYTES,
             u64::from(parameters.front.queues + parameters.front.processors) * QUEUE_BYTES,
             Buffer::bytes_max(parameters.buffer.units),
@@ -205,7 +199,7 @@ impl Ssd {
             Owner::Modify(command) => self.modify_done(command, done.at),
             Owner::Mapping(place) => self.mapping_done(place, done.at),
             Owner::Program(program) => self.program_done(program),
-            Owner::Collect(die) => self.moves_read(die),
+            Owner::Collect(die) => self.batch_read(die),
             Owner::Erase(die) => self.erase_done(die),
         }
     }

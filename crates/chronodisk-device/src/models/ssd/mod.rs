@@ -7,13 +7,14 @@
 //! ```
 //!
 //! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs` and
-//! `collect.rs` handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
+//! `background.rs` handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
 //! allocates memory once the number of requests in the drive has reached its maximum.
 
 mod aged;
 mod as_written;
+mod background;
 mod buffer;
-mod collect;
+mod collector;
 mod device;
 mod durability;
 mod events;
@@ -29,6 +30,8 @@ mod read;
 mod read_ahead;
 mod records;
 mod statistics;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 pub(crate) mod toml;

@@ -19,7 +19,7 @@ impl Ssd {
             return UnitLocation::Memory;
         }
         match self.ftl.lookup(unit) {
-            Some(slot) if self.is_being_moved(slot) => UnitLocation::Memory,
+            Some(slot) if self.collector.is_moving(slot) => UnitLocation::Memory,
             Some(slot) => UnitLocation::Flash(slot),
             None if self.parameters.unwritten == UnwrittenRead::Zeros => UnitLocation::Memory,
             None if self.ftl.has_zones() => {
@@ -69,7 +69,7 @@ impl Ssd {
                 }
             }
         }
-        if let Some(row) = rows.last() {
+        if let Some(row) = rows.take() {
             self.read_row(number, &row, class);
         }
         if let Some(stream) = ahead {

@@ -194,7 +194,7 @@ impl Ssd {
                 self.read_chunk_row(place, &row, owner);
             }
         }
-        if let Some(row) = rows.last() {
+        if let Some(row) = rows.take() {
             self.read_chunk_row(place, &row, owner);
         }
         if self.read_ahead.chunks[place].reads > 0 {

@@ -77,8 +77,8 @@ impl Rows {
 
     /// The last row, if any read was added.
     #[inline]
-    pub(super) fn last(self) -> Option<RowRead> {
-        self.0
+    pub(super) fn take(&mut self) -> Option<RowRead> {
+        self.0.take()
     }
 }
 
@@ -93,7 +93,6 @@ mod tests {
         assert_eq!([read(3, 1), read(3, 2), read(3, 2)].map(|read| rows.add(read)), [None; 3]);
         assert_eq!(rows.add(read(4, 1)), Some(RowRead { row: 3, planes: 3, bytes: 3 * 4_096 }));
         assert_eq!(rows.add(read(3, 1)), Some(read(4, 1)));
-        assert_eq!(rows.last(), Some(read(3, 1)));
-        assert_eq!(Rows::default().last(), None);
+        assert_eq!([rows.take(), rows.take()], [Some(read(3, 1)), None]);
     }
 }

@@ -22,8 +22,6 @@ pub(super) struct SsdStatistics {
     pub(super) mapping_wait: u64,
     pub(super) mapping_reads: u64,
     pub(super) mapping_written_back: u64,
-    /// Valid units of the superblocks collected.
-    pub(super) collected_valid: u64,
     pub(super) pages_programmed: u64,
 }
 
@@ -45,7 +43,6 @@ impl Default for SsdStatistics {
             mapping_wait: 0,
             mapping_reads: 0,
             mapping_written_back: 0,
-            collected_valid: 0,
             pages_programmed: 0,
         }
     }
@@ -142,7 +139,7 @@ impl Ssd {
             ("flash-erases", flash.works[2]),
             ("flash-suspensions", flash.suspensions),
             ("collections", counters.collections),
-            ("collected-valid-units", statistics.collected_valid),
+            ("collected-valid-units", self.collector.collected_valid()),
             ("moved-units", counters.moved_units),
             ("wear-levellings", counters.levellings),
             ("levelled-units", counters.levelled_units),

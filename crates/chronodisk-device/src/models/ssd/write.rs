@@ -16,11 +16,11 @@ use super::units::WHOLE_UNIT;
 /// A superpage being programmed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
-    superpage: Superpage,
-    die: DieIndex,
-    stream: Stream,
+    pub(super) superpage: Superpage,
+    pub(super) die: DieIndex,
+    pub(super) stream: Stream,
     /// Entries of the buffer that are in it, linked.
-    first: u32,
+    pub(super) first: u32,
 }
 
 /// The host's partly filled superpage on a die, as a list of its entries in the buffer.
@@ -330,42 +330,6 @@ impl Ssd {
         self.programs_under_way += 1;
         self.program(die, superpage, Stream::Host, first);
         self.collect(die);
-    }
-
-    /// Hands a superpage to the flash.
-    pub(super) fn program(&mut self, die: DieIndex, superpage: Superpage, stream: Stream, first: u32) {
-        let number = self.programs.insert(Program { superpage, die, stream, first });
-        let class = match stream {
-            Stream::Host | Stream::Cache => Class::HostProgram,
-            Stream::Mapping => Class::MappingProgram,
-            Stream::Collector | Stream::Levelling | Stream::Emptying => Class::CollectorProgram,
-        };
-        let transaction = self.transactions.program(die, superpage, class, Owner::Program(number));
-        self.statistics.pages_programmed += u64::from(transaction.pages);
-        self.flash.submit(self.now, transaction, &mut self.events);
-    }
-
-    /// Handles the end of a superpage's program.
-    pub(super) fn program_done(&mut self, number: u32) {
-        let Program { superpage, die, stream, first } = self.programs.remove(number);
-        self.ftl.programmed(superpage);
-        match stream {
-            Stream::Host | Stream::Cache => {
-                self.programs_of[die as usize] -= 1;
-                self.programs_under_way -= 1;
-                let mut entry = first;
-                while entry != NONE {
-                    let next = self.buffer.entry(entry).next;
-                    self.settle(entry);
-                    entry = next;
-                }
-            }
-            Stream::Mapping => {}
-            Stream::Collector | Stream::Levelling | Stream::Emptying => self.moved_superpage_done(die, superpage),
-        }
-        self.collect(die);
-        self.admit();
-        self.destage();
     }
 
     /// The host discards a request's range.
