@@ -12,7 +12,7 @@ use super::events::{Event, Events};
 use super::flash::{Done, Flash};
 use super::front::{Command, CommandLine, Front};
 use super::ftl::Ftl;
-use super::mapping::MappingReads;
+use super::mapping_reads::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
 use super::read_ahead::ReadAhead;
@@ -92,8 +92,8 @@ impl Ssd {
             ftl,
             flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
             collector: Collector::new(&geometry),
-            mapping_reads: MappingReads::default(),
-            read_ahead: ReadAhead::new(parameters.read_ahead),
+            mapping_reads: MappingReads::new(),
+            read_ahead: ReadAhead::new(parameters.read_ahead, &parameters.ftl),
             statistics: SsdStatistics::default(),
             done: Vec::new(),
             parameters,

@@ -6,8 +6,8 @@
 //!                                                      └──────────► flash: dies, buses ◄─┘ collector
 //! ```
 //!
-//! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs` and
-//! `background.rs` handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
+//! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs` and `background.rs`
+//! handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
 //! allocates memory once the number of requests in the drive has reached its maximum.
 
 mod aged;
@@ -24,6 +24,7 @@ pub(crate) mod ftl;
 mod geometry;
 mod luck;
 mod mapping;
+mod mapping_reads;
 mod parameters;
 mod pool;
 mod read;
@@ -37,6 +38,7 @@ mod tests;
 pub(crate) mod toml;
 mod transactions;
 mod units;
+mod waiters;
 mod write;
 mod zones;
 

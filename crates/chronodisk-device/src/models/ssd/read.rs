@@ -9,7 +9,7 @@ use super::flash::{Class, Done};
 use super::front::Direction;
 use super::ftl::Unit;
 use super::parameters::UnwrittenRead;
-use super::read_ahead::Ahead;
+use super::read_ahead::{Ahead, NewChunk};
 use super::records::{Owner, RowRead, Rows, Source, UnitLocation};
 
 impl Ssd {
@@ -47,12 +47,18 @@ impl Ssd {
         self.commands[number].latest = self.now;
         let (mut in_memory, mut in_memory_at) = (0, self.now);
         let mut rows = Rows::default();
-        let ahead = self.follow_stream(number);
+        let ahead = self.read_ahead.follow(command.next_unit, command.end_unit);
         for unit in command.next_unit..command.end_unit {
             let bytes = self.units.bytes_in(&request, unit, unit + 1) as u32;
-            match ahead.map_or(Ahead::Not, |stream| self.look_ahead(stream, number, unit, bytes)) {
+            match ahead.map_or(Ahead::Not, |stream| self.read_ahead.look(stream, number, unit, bytes)) {
                 Ahead::Not => {}
-                Ahead::Coming => continue,
+                Ahead::Coming { joins, hurried } => {
+                    self.commands[number].pending += u32::from(joins);
+                    if let (Some(stream), Some(chunk)) = (ahead, hurried) {
+                        self.hurry(stream, &chunk);
+                    }
+                    continue;
+                }
                 Ahead::There(at) => {
                     in_memory += bytes;
                     in_memory_at = in_memory_at.max(at);
@@ -132,6 +138,56 @@ impl Ssd {
             latest = self.front.transfer(self.now, latest, bytes, Direction::ToHost);
         }
         self.answer(number, latest);
+    }
+
+    /// Gives the waiting transactions of a chunk being read ahead the priority of the request for it.
+    fn hurry(&mut self, stream: u32, chunk: &NewChunk) {
+        let owner = Owner::Ahead { stream, place: chunk.place };
+        let mut last = None;
+        for unit in chunk.units() {
+            // A unit that was written meanwhile is elsewhere, and is not read ahead.
+            let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
+            let geometry = self.parameters.geometry();
+            let die = geometry.die_of_superblock(geometry.superblock_of(slot));
+            if last.replace(die) != Some(die) {
+                self.flash.promote(self.now, die, owner, &mut self.events);
+            }
+        }
+    }
+
+    /// Reads ahead of a stream as far as permitted.
+    fn read_on(&mut self, stream: u32) {
+        while let Some(chunk) = self.read_ahead.next_chunk(stream, self.now) {
+            let geometry = *self.parameters.geometry();
+            let owner = Owner::Ahead { stream, place: chunk.place };
+            let (mut rows, mut reads) = (Rows::default(), 0);
+            for unit in chunk.units() {
+                let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
+                if let Some(row) = rows.add(RowRead::of(slot, &geometry, geometry.unit_bytes)) {
+                    self.read_row_ahead(&row, owner);
+                    reads += 1;
+                }
+            }
+            if let Some(row) = rows.take() {
+                self.read_row_ahead(&row, owner);
+                reads += 1;
+            }
+            self.read_ahead.reads_begun(stream, chunk.place, reads);
+        }
+    }
+
+    fn read_row_ahead(&mut self, row: &RowRead, owner: Owner) {
+        let transaction = self.transactions.read(row, Class::ReadAhead, owner);
+        self.flash.submit(self.now, transaction, &mut self.events);
+    }
+
+    /// Handles a part of a chunk that has left the flash. Once the whole chunk has, its waiting commands continue.
+    pub(super) fn ahead_done(&mut self, stream: u32, place: u32, done: &Done<Owner>) {
+        let Some((there, mut waiting)) = self.read_ahead.done(stream, place, done.at, done.last) else { return };
+        while let Some((command, bytes)) = self.read_ahead.next_waiter(&mut waiting) {
+            self.send(command, there, bytes, Source::Memory);
+            self.part_read(command);
+        }
     }
 
     /// The write buffer, to change it.

@@ -15,13 +15,10 @@ pub(super) struct SsdStatistics {
     pub(super) bytes_from_memory: u64,
     pub(super) units_written: u64,
     pub(super) units_modified: u64,
-    pub(super) units_ahead: u64,
     pub(super) writes_held_back: u64,
     /// Time that writes waited for places in the buffer, and commands for the mapping table.
     pub(super) buffer_wait: u64,
     pub(super) mapping_wait: u64,
-    pub(super) mapping_reads: u64,
-    pub(super) mapping_written_back: u64,
     pub(super) pages_programmed: u64,
 }
 
@@ -37,12 +34,9 @@ impl Default for SsdStatistics {
             bytes_from_memory: 0,
             units_written: 0,
             units_modified: 0,
-            units_ahead: 0,
             writes_held_back: 0,
             buffer_wait: 0,
             mapping_wait: 0,
-            mapping_reads: 0,
-            mapping_written_back: 0,
             pages_programmed: 0,
         }
     }
@@ -125,14 +119,14 @@ impl Ssd {
 
     fn tell_flash(&self, sink: &mut dyn Probe) {
         let (statistics, counters) = (&self.statistics, self.ftl.counters());
-        let flash = self.flash.statistics();
+        let (flash, mapping) = (self.flash.statistics(), self.mapping_reads.counts());
         for (name, value) in [
             ("bytes-read-from-memory", statistics.bytes_from_memory),
-            ("units-read-ahead", statistics.units_ahead),
+            ("units-read-ahead", self.read_ahead.units_found()),
             ("units-written", statistics.units_written),
             ("units-read-to-modify", statistics.units_modified),
-            ("mapping-reads", statistics.mapping_reads),
-            ("mapping-written-back", statistics.mapping_written_back),
+            ("mapping-reads", mapping.reads),
+            ("mapping-written-back", mapping.written_back),
             ("flash-reads", flash.works[0]),
             ("flash-programs", flash.works[1]),
             ("flash-pages-programmed", statistics.pages_programmed),
