@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
+use super::admission::Admission;
 use super::as_written::AsWritten;
 use super::buffer::Buffer;
 use super::collector::Collector;
+use super::command::Command;
 use super::events::{Event, Events};
 use super::flash::{Done, Flash};
-use super::front::{Command, CommandLine, Front};
+use super::flushes::Flushes;
+use super::front::Front;
 use super::ftl::Ftl;
 use super::mapping_reads::MappingReads;
 use super::parameters::SsdParameters;
@@ -37,14 +40,10 @@ pub(crate) struct Ssd {
     pub(super) commands: Pool<Command>,
     pub(super) front: Front,
     pub(super) buffer: Arc<Buffer>,
-    /// Writes that wait for places in the buffer, in order of arrival.
-    pub(super) writes: CommandLine,
-    /// Arrival of the latest data of a write, if writes must not overtake each other.
-    pub(super) last_arrival: Nanos,
+    pub(super) admission: Admission,
     /// Resets and finishes of zones that wait for data.
     pub(super) zone_waiters: Vec<u32>,
-    /// Flushes that wait for programs, with their number.
-    pub(super) flushes: CommandLine,
+    pub(super) flushes: Flushes,
     pub(super) programs: Pool<Program>,
     /// By die: the host's partly filled superpage.
     pub(super) open: Vec<OpenSuperpage>,
@@ -80,10 +79,9 @@ impl Ssd {
             commands: Pool::new(),
             front: Front::new(Arc::new(parameters.front.clone())),
             buffer: Arc::new(Buffer::new(parameters.buffer.units, parameters.buffer.in_order)),
-            writes: CommandLine::EMPTY,
-            last_arrival: Nanos::ZERO,
+            admission: Admission::new(ftl.has_zones()),
             zone_waiters: Vec::new(),
-            flushes: CommandLine::EMPTY,
+            flushes: Flushes::new(),
             programs: Pool::new(),
             open: vec![OpenSuperpage::EMPTY; dies],
             programs_of: vec![0; dies],
@@ -157,8 +155,7 @@ impl Ssd {
 
     /// Sends the answer to the host.
     pub(super) fn answer(&mut self, number: u32, at: Nanos) {
-        let earliest = self.commands[number].arrived + Nanos::from_nanos(1);
-        let seen = (at + self.parameters.front.completion).max(earliest).max(self.now);
+        let seen = self.front.completion_of(self.now, &self.commands[number], at);
         self.events.push(seen, Event::Completed(number));
     }
 

@@ -10,15 +10,18 @@
 //! handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
 //! allocates memory once the number of requests in the drive has reached its maximum.
 
+mod admission;
 mod aged;
 mod as_written;
 mod background;
 mod buffer;
 mod collector;
+mod command;
 mod device;
 mod durability;
 mod events;
 mod flash;
+mod flushes;
 mod front;
 pub(crate) mod ftl;
 mod geometry;

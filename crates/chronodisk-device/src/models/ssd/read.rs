@@ -6,7 +6,6 @@ use chronodisk_sim::{Nanos, Priority};
 
 use super::device::Ssd;
 use super::flash::{Class, Done};
-use super::front::Direction;
 use super::ftl::Unit;
 use super::parameters::UnwrittenRead;
 use super::read_ahead::{Ahead, NewChunk};
@@ -106,24 +105,7 @@ impl Ssd {
     /// Sends data of a read to the host, which are in the controller at `ready`.
     pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32, source: Source) {
         let units = bytes.div_ceil(self.parameters.geometry().unit_bytes);
-        let (ready, last_ready) = match source {
-            Source::Memory if !self.parameters.front.output_memory => (ready, ready),
-            Source::Memory | Source::Flash => {
-                let first = !std::mem::replace(&mut self.commands[number].in_output, true);
-                self.front.output(self.now, ready, units, first)
-            }
-        };
-        let over = match self.parameters.front.whole_reads {
-            true => last_ready,
-            // Units cross the link while later ones are being read; the last one crosses it by itself.
-            false => {
-                let over = self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost);
-                let last_bytes = u64::from(bytes / units.max(1));
-                over.max(last_ready + self.front.length_on_link(last_bytes))
-            }
-        };
-        let command = &mut self.commands[number];
-        command.latest = command.latest.max(over);
+        self.front.send(self.now, &mut self.commands[number], ready, (bytes, units), source);
     }
 
     /// Handles a finished part of a read; the last one completes the read.
@@ -133,10 +115,7 @@ impl Ssd {
         if command.pending > 0 {
             return;
         }
-        let (mut latest, bytes) = (command.latest, command.request.len_bytes());
-        if self.parameters.front.whole_reads {
-            latest = self.front.transfer(self.now, latest, bytes, Direction::ToHost);
-        }
+        let latest = self.front.end_of_read(self.now, &self.commands[number]);
         self.answer(number, latest);
     }
 

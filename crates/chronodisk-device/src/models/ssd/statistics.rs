@@ -15,9 +15,7 @@ pub(super) struct SsdStatistics {
     pub(super) bytes_from_memory: u64,
     pub(super) units_written: u64,
     pub(super) units_modified: u64,
-    pub(super) writes_held_back: u64,
-    /// Time that writes waited for places in the buffer, and commands for the mapping table.
-    pub(super) buffer_wait: u64,
+    /// Time that commands waited for the mapping table.
     pub(super) mapping_wait: u64,
     pub(super) pages_programmed: u64,
 }
@@ -34,8 +32,6 @@ impl Default for SsdStatistics {
             bytes_from_memory: 0,
             units_written: 0,
             units_modified: 0,
-            writes_held_back: 0,
-            buffer_wait: 0,
             mapping_wait: 0,
             pages_programmed: 0,
         }
@@ -175,20 +171,20 @@ impl Ssd {
     /// Waiting times of requests by cause, summed over all requests.
     fn tell_delays(&self, sink: &mut dyn Probe) {
         let flash = self.flash.statistics();
-        let waits = self.front.waits();
+        let (waits, buffer) = (self.front.waits(), self.admission.waits());
         for (name, value) in [
             ("wait-for-die-ns", flash.die_wait),
             ("wait-for-collector-ns", flash.collector_wait),
             ("wait-for-bus-ns", flash.bus_wait),
             ("wait-for-mapping-ns", self.statistics.mapping_wait),
-            ("wait-for-buffer-ns", self.statistics.buffer_wait),
+            ("wait-for-buffer-ns", buffer.nanos),
             ("wait-for-link-ns", waits.link_ns),
             ("wait-for-processor-ns", waits.processor_ns),
             ("wait-for-output-ns", waits.output_ns),
         ] {
             sink.counter(name, value);
         }
-        sink.counter("writes-held-back", self.statistics.writes_held_back);
+        sink.counter("writes-held-back", buffer.held_back);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use chronodisk_sim::{Nanos, Request};
 
+use super::admission::Admitted;
 use super::device::Ssd;
+use super::events::Event;
 use super::flash::Class;
-use super::front::Direction;
 use super::ftl::{Stream, Superpage, Unit};
 use super::geometry::DieIndex;
 use super::luck::mix;
@@ -32,9 +33,6 @@ pub(super) struct OpenSuperpage {
 impl OpenSuperpage {
     pub(super) const EMPTY: OpenSuperpage = OpenSuperpage { first: NONE };
 }
-
-/// Units that are admitted together at most: the link carries them in one piece.
-const MOST_ADMITTED: u32 = 32;
 
 impl Ssd {
     /// Begins a write with known mapping: its partially covered units must be read first.
@@ -64,42 +62,17 @@ impl Ssd {
         let command = &mut self.commands[number];
         command.pending -= 1;
         command.latest = command.latest.max(at);
-        if command.pending == 0 {
-            command.since = self.now;
-            let alone = self.writes.first().is_none();
-            self.writes.push(&mut self.commands, number);
-            if alone {
-                self.admit();
-            } else {
-                self.statistics.writes_held_back += 1;
-            }
+        if command.pending == 0 && self.admission.enter(self.now, &mut self.commands, number) {
+            self.admit();
         }
     }
 
     /// Accepts data of waiting writes, as far as the buffer has room.
     pub(super) fn admit(&mut self) {
-        while let Some(number) = self.writes.first() {
-            let command = self.commands[number];
-            let units = (command.end_unit - command.next_unit).min(self.buffer.free()).min(MOST_ADMITTED);
-            if units == 0 {
-                return;
-            }
-            self.buffer_mut().admit(units);
-            let bytes = self.units.bytes_in(&command.request, command.next_unit, command.next_unit + units);
-            let ready = self.now.max(command.latest);
-            let there = match command.request.op.moves_data() {
-                true => self.front.transfer(self.now, ready, bytes, Direction::FromHost),
-                false => ready,
-            };
-            let there = if self.ftl.has_zones() { self.in_order(there) } else { there };
-            self.events.push(there, super::events::Event::Arrived { command: number, units });
-            let command = &mut self.commands[number];
-            command.next_unit += units;
-            if command.next_unit == command.end_unit {
-                self.statistics.buffer_wait += (self.now - command.since).as_nanos();
-                let next = self.writes.pop(&self.commands);
-                debug_assert_eq!(next, Some(number));
-            }
+        let (now, commands, front) = (self.now, &mut self.commands, &mut self.front);
+        while let Some(admitted) = self.admission.admit(now, commands, (&mut self.buffer, &self.units), front) {
+            let Admitted { command, units, at } = admitted;
+            self.events.push(at, Event::Arrived { command, units });
         }
     }
 
@@ -143,12 +116,6 @@ impl Ssd {
         }
     }
 
-    /// The instant, or the arrival of the previous data if that is later.
-    fn in_order(&mut self, there: Nanos) -> Nanos {
-        self.last_arrival = self.last_arrival.max(there);
-        self.last_arrival
-    }
-
     /// A write's random latency, drawn by the number of the write.
     fn write_jitter(&self) -> Nanos {
         let mean = self.parameters.front.write_jitter.as_nanos();
@@ -169,9 +136,7 @@ impl Ssd {
             return;
         }
         let order = self.buffer.order();
-        let command = &mut self.commands[number];
-        (command.pending, command.order) = (held, order);
-        self.flushes.push(&mut self.commands, number);
+        self.flushes.enter(&mut self.commands, number, held, order);
         self.destage();
     }
 
@@ -179,33 +144,16 @@ impl Ssd {
     pub(super) fn settle(&mut self, entry: u32) {
         let order = self.buffer.entry(entry).order;
         self.buffer_mut().release(entry);
-        let mut at = self.flushes.first();
-        let mut answered = false;
-        while let Some(number) = at {
-            let command = &mut self.commands[number];
-            if order < command.order {
-                command.pending -= 1;
-                answered |= command.pending == 0;
-            }
-            at = (command.next != NONE).then_some(command.next);
-        }
-        // Flushes cover all earlier writes, so the first one completes first.
-        while answered
-            && let Some(number) = self.flushes.first()
-            && self.commands[number].pending == 0
-        {
-            self.flushes.pop(&self.commands);
+        self.flushes.settle(&mut self.commands, order);
+        while let Some(number) = self.flushes.take_done(&self.commands) {
             self.answer(number, self.now);
         }
     }
 
     /// Whether something that waits for a program must not wait for a whole superpage.
     fn must_empty(&self) -> bool {
-        match (self.flushes.first(), self.buffer.first_order()) {
-            // The entries of the last flush include the entries of earlier flushes.
-            (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
-            _ => false,
-        }
+        let below = self.flushes.awaited_below(&self.commands);
+        self.buffer.first_order().is_some_and(|order| order < below)
     }
 
     /// Programs units from the buffer, as far as there are superpages and dies for them.
@@ -314,7 +262,7 @@ impl Ssd {
     /// Pads partly filled superpages if a flush waits for them, or if the buffer is full of them.
     fn pad_what_must_leave(&mut self) {
         let stuck = self.buffer.free() == 0 && self.programs_under_way == 0 && self.buffer.dirty() == 0;
-        if !stuck && (self.flushes.first().is_none() || self.buffer.dirty() > 0) {
+        if !stuck && (self.flushes.is_empty() || self.buffer.dirty() > 0) {
             return;
         }
         for die in 0..self.open.len() as u32 {
