@@ -52,6 +52,7 @@ impl Admission {
     }
 
     /// A write is ready for the buffer. Returns whether no other one waits.
+    #[inline]
     pub(super) fn enter(&mut self, now: Nanos, commands: &mut Pool<Command>, number: u32) -> bool {
         let alone = self.writes.first().is_none();
         commands[number].since = now;
@@ -61,6 +62,7 @@ impl Admission {
     }
 
     /// Admits data of the first write. `None` if there is no write, or no room.
+    #[inline]
     pub(super) fn admit(
         &mut self,
         now: Nanos,

@@ -20,6 +20,7 @@ impl AsWritten {
     }
 
     /// The slot of a unit.
+    #[inline]
     pub(super) fn slot(&self, unit: Unit) -> Slot {
         let (geometry, ftl) = (self.parameters.geometry(), &self.parameters.ftl);
         let dies = geometry.dies();

@@ -6,8 +6,7 @@ use super::flash::Class;
 use super::ftl::{Stream, Superpage, Urgency};
 use super::geometry::DieIndex;
 use super::pool::NONE;
-use super::records::Owner;
-use super::write::Program;
+use super::records::{Owner, Program};
 
 impl Ssd {
     /// Continues a die's collection if there is work.
@@ -79,8 +78,7 @@ impl Ssd {
         self.ftl.programmed(superpage);
         match stream {
             Stream::Host | Stream::Cache => {
-                self.programs_of[die as usize] -= 1;
-                self.programs_under_way -= 1;
+                self.destager.program_done(die);
                 let mut entry = first;
                 while entry != NONE {
                     let next = self.buffer.entry(entry).next;

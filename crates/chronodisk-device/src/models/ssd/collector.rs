@@ -108,6 +108,7 @@ impl Collector {
     }
 
     /// Whether a slot's data are in the controller's memory because they were moved.
+    #[inline]
     pub(super) fn is_moving(&self, slot: Slot) -> bool {
         let geometry = &self.geometry;
         let die = geometry.die_of_superblock(geometry.superblock_of(slot));

@@ -10,6 +10,7 @@ use super::as_written::AsWritten;
 use super::buffer::Buffer;
 use super::collector::Collector;
 use super::command::Command;
+use super::destager::Destager;
 use super::events::{Event, Events};
 use super::flash::{Done, Flash};
 use super::flushes::Flushes;
@@ -19,11 +20,10 @@ use super::mapping_reads::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
 use super::read_ahead::ReadAhead;
-use super::records::Owner;
+use super::records::{Owner, Program};
 use super::statistics::SsdStatistics;
 use super::transactions::Transactions;
 use super::units::Units;
-use super::write::{OpenSuperpage, Program};
 use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport, footprint};
 
 /// A drive.
@@ -45,14 +45,7 @@ pub(crate) struct Ssd {
     pub(super) zone_waiters: Vec<u32>,
     pub(super) flushes: Flushes,
     pub(super) programs: Pool<Program>,
-    /// By die: the host's partly filled superpage.
-    pub(super) open: Vec<OpenSuperpage>,
-    /// By die: number of the host's unfinished programs.
-    pub(super) programs_of: Vec<u32>,
-    /// Programs of the host that have not ended, in all dies.
-    pub(super) programs_under_way: u32,
-    /// The die that is considered first for the next superpage.
-    pub(super) next_die: u32,
+    pub(super) destager: Destager,
     pub(super) ftl: Ftl,
     pub(super) flash: Flash<Owner>,
     pub(super) collector: Collector,
@@ -67,7 +60,6 @@ impl Ssd {
     /// A drive with the state of `ftl`.
     pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
         let geometry = *parameters.geometry();
-        let dies = geometry.dies() as usize;
         let mut drive = Ssd {
             units: Units::new(geometry.unit_bytes, info.capacity_sectors),
             as_written: AsWritten::new(Arc::clone(&parameters), seed),
@@ -83,10 +75,7 @@ impl Ssd {
             zone_waiters: Vec::new(),
             flushes: Flushes::new(),
             programs: Pool::new(),
-            open: vec![OpenSuperpage::EMPTY; dies],
-            programs_of: vec![0; dies],
-            programs_under_way: 0,
-            next_die: 0,
+            destager: Destager::new(&parameters.buffer, &parameters.ftl),
             ftl,
             flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
             collector: Collector::new(&geometry),
@@ -117,7 +106,7 @@ impl Ssd {
             footprint::DEVICE_BYTES,
             // Counts of latencies, by class.
             64 << 10,
-            dies.saturating_mul(DIE_BYTES + size_of::<OpenSuperpage>() as u64),
+            dies.saturating_mul(DIE_BYTES + Destager::DIE_BYTES),
             Collector::bytes_max(geometry),
             u64::from(geometry.channels) * BUS_BYTES,
             u64::from(parameters.front.queues + parameters.front.processors) * QUEUE_BYTES,

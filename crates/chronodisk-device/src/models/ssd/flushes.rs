@@ -12,10 +12,6 @@ impl Flushes {
         Flushes(CommandLine::EMPTY)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.first().is_none()
-    }
-
     /// A flush waits for the `held` entries of the buffer. Their orders are below `order`.
     pub(super) fn enter(&mut self, commands: &mut Pool<Command>, number: u32, held: u32, order: u64) {
         let command = &mut commands[number];
@@ -70,6 +66,6 @@ mod tests {
             [(); 2].map(|()| flushes.take_done(&commands))
         });
         assert_eq!(done, [[None; 2], [None; 2], [Some(one), Some(two)]]);
-        assert!(flushes.is_empty());
+        assert_eq!(flushes.awaited_below(&commands), 0);
     }
 }

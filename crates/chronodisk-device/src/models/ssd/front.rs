@@ -79,11 +79,13 @@ impl Front {
     }
 
     /// A command of this queue leaves the drive.
+    #[inline]
     pub(super) fn leave(&mut self, queue: u16) {
         self.queues[usize::from(queue) % self.parameters.queues as usize].fetched -= 1;
     }
 
     /// The next command to fetch: the queues take turns, `burst` commands each.
+    #[inline]
     pub(super) fn next(&mut self, commands: &Pool<Command>) -> Option<u32> {
         if self.waiting == 0 {
             return None;
@@ -127,6 +129,7 @@ impl Front {
     }
 
     /// Sends bytes that are ready at `ready` over the link and returns when they have arrived.
+    #[inline]
     pub(super) fn transfer(&mut self, now: Nanos, ready: Nanos, bytes: u64, direction: Direction) -> Nanos {
         let length = self.length_on_link(bytes);
         let link = if self.parameters.half_duplex { 0 } else { direction as usize };
@@ -137,6 +140,7 @@ impl Front {
 
     /// Sends data of a read, which are in the controller at `ready`, to the host. Reads that cross the link as a whole
     /// wait for [`Front::end_of_read`].
+    #[inline]
     pub(super) fn send(
         &mut self,
         now: Nanos,
@@ -165,6 +169,7 @@ impl Front {
     }
 
     /// The instant at which the host has all data of a read, once all have been sent.
+    #[inline]
     pub(super) fn end_of_read(&mut self, now: Nanos, command: &Command) -> Nanos {
         match self.parameters.whole_reads {
             true => self.transfer(now, command.latest, command.request.len_bytes(), Direction::ToHost),
@@ -173,12 +178,14 @@ impl Front {
     }
 
     /// The instant at which the host sees the completion of a command whose work ends at `at`.
+    #[inline]
     pub(super) fn completion_of(&self, now: Nanos, command: &Command, at: Nanos) -> Nanos {
         let earliest = command.arrived + Nanos::from_nanos(1);
         (at + self.parameters.completion).max(earliest).max(now)
     }
 
     /// Time of `bytes` on the link.
+    #[inline]
     fn length_on_link(&self, bytes: u64) -> Nanos {
         let parameters = &self.parameters;
         let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
@@ -188,6 +195,7 @@ impl Front {
 
     /// Passes units of a read, which are ready at `ready`, through the output stage: correction of errors and set-up of
     /// the transfer, one after the other. Returns when the first and the last of them have passed.
+    #[inline]
     fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> (Nanos, Nanos) {
         let parameters = &self.parameters;
         let command = if first_of_command { parameters.output_command } else { Nanos::ZERO };

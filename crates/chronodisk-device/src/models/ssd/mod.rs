@@ -6,9 +6,19 @@
 //!                                                      └──────────► flash: dies, buses ◄─┘ collector
 //! ```
 //!
-//! `device.rs` joins the parts and runs the events; `read.rs`, `write.rs`, `mapping.rs` and `background.rs`
-//! handle their consequences. `durability.rs` finds the data that a loss of power would lose. No request
-//! allocates memory once the number of requests in the drive has reached its maximum.
+//! Each part owns its state, takes events and returns plain data. Imports run one way:
+//!
+//! | layer | files |
+//! |---|---|
+//! | data | `geometry`, `parameters`, `units`, `records`, `command`, `events`, `pool`, `waiters`, `luck` |
+//! | places and durations without state | `as_written`, `transactions` |
+//! | parts of the host's side | `front`, `admission`, `buffer`, `flushes`, `destager` |
+//! | parts of the flash's side | `mapping_reads`, `read_ahead`, `collector`, `ftl`, `flash` |
+//! | the drive | `device` joins the parts and runs the events |
+//! | its steps | `read`, `write`, `mapping`, `background`, `zones`; `durability`, `statistics` |
+//!
+//! `durability.rs` finds the data that a loss of power would lose. No request allocates memory once the number of
+//! requests in the drive has reached its maximum.
 
 mod admission;
 mod aged;
@@ -17,6 +27,7 @@ mod background;
 mod buffer;
 mod collector;
 mod command;
+mod destager;
 mod device;
 mod durability;
 mod events;

@@ -8,7 +8,7 @@ use super::device::Ssd;
 use super::flash::{Class, Done};
 use super::ftl::Unit;
 use super::parameters::UnwrittenRead;
-use super::read_ahead::{Ahead, NewChunk};
+use super::read_ahead::{Ahead, AheadChunk};
 use super::records::{Owner, RowRead, Rows, Source, UnitLocation};
 
 impl Ssd {
@@ -51,9 +51,10 @@ impl Ssd {
             let bytes = self.units.bytes_in(&request, unit, unit + 1) as u32;
             match ahead.map_or(Ahead::Not, |stream| self.read_ahead.look(stream, number, unit, bytes)) {
                 Ahead::Not => {}
-                Ahead::Coming { joins, hurried } => {
+                Ahead::Coming { joins, first } => {
                     self.commands[number].pending += u32::from(joins);
-                    if let (Some(stream), Some(chunk)) = (ahead, hurried) {
+                    if first && let Some(stream) = ahead {
+                        let chunk = self.read_ahead.chunk_of(stream, unit);
                         self.hurry(stream, &chunk);
                     }
                     continue;
@@ -120,7 +121,7 @@ impl Ssd {
     }
 
     /// Gives the waiting transactions of a chunk being read ahead the priority of the request for it.
-    fn hurry(&mut self, stream: u32, chunk: &NewChunk) {
+    fn hurry(&mut self, stream: u32, chunk: &AheadChunk) {
         let owner = Owner::Ahead { stream, place: chunk.place };
         let mut last = None;
         for unit in chunk.units() {

@@ -69,8 +69,8 @@ pub(super) enum Ahead {
     Coming {
         /// Whether the command did not wait for the chunk before.
         joins: bool,
-        /// The chunk, if this command is the first that waits for it: its reads get the command's priority.
-        hurried: Option<NewChunk>,
+        /// Whether this command is the first that waits for the chunk: its reads get the command's priority.
+        first: bool,
     },
     /// In memory, or available at this instant.
     There(Nanos),
@@ -78,7 +78,7 @@ pub(super) enum Ahead {
 
 /// A chunk that is read, or is to be read.
 #[derive(Clone, Debug, Copy, PartialEq, Eq)]
-pub(super) struct NewChunk {
+pub(super) struct AheadChunk {
     /// Place in the read-ahead buffer.
     pub(super) place: u32,
     /// Its units: first, and end.
@@ -86,7 +86,7 @@ pub(super) struct NewChunk {
     pub(super) end: Unit,
 }
 
-impl NewChunk {
+impl AheadChunk {
     pub(super) fn units(&self) -> Range<Unit> {
         self.first..self.end
     }
@@ -141,6 +141,7 @@ impl ReadAhead {
     }
 
     /// State of a command's unit in the stream. If it is in transit, the command gets it later.
+    #[inline]
     pub(super) fn look(&mut self, stream: u32, command: u32, unit: Unit, bytes: u32) -> Ahead {
         let number = unit / self.units_per_chunk;
         let place = self.place_of(stream, number);
@@ -154,11 +155,17 @@ impl ReadAhead {
         }
         let first = chunk.waiting == WaitingList::EMPTY;
         let joins = self.waiters.add(&mut chunk.waiting, command, bytes);
-        Ahead::Coming { joins, hurried: first.then(|| self.chunk(place, number)) }
+        Ahead::Coming { joins, first }
+    }
+
+    /// The chunk of a unit in the stream.
+    pub(super) fn chunk_of(&self, stream: u32, unit: Unit) -> AheadChunk {
+        let number = unit / self.units_per_chunk;
+        self.chunk(self.place_of(stream, number), number)
     }
 
     /// The next chunk to read ahead of a stream. It counts as being in memory now, unless reads of it are begun.
-    pub(super) fn next_chunk(&mut self, stream: u32, now: Nanos) -> Option<NewChunk> {
+    pub(super) fn next_chunk(&mut self, stream: u32, now: Nanos) -> Option<AheadChunk> {
         let parameters = self.parameters?;
         let per_chunk = self.units_per_chunk;
         let state = self.streams[stream as usize];
@@ -201,9 +208,9 @@ impl ReadAhead {
         stream * self.places + chunk % self.places
     }
 
-    fn chunk(&self, place: u32, number: u32) -> NewChunk {
+    fn chunk(&self, place: u32, number: u32) -> AheadChunk {
         let first = number * self.units_per_chunk;
-        NewChunk { place, first, end: (first + self.units_per_chunk).min(self.units) }
+        AheadChunk { place, first, end: (first + self.units_per_chunk).min(self.units) }
     }
 }
 
@@ -243,9 +250,9 @@ mod tests {
         let chunk = ahead.next_chunk(0, NOW).unwrap();
         ahead.reads_begun(0, chunk.place, 2);
         let looks = [(7, 24), (7, 25), (9, 24)].map(|(command, unit)| ahead.look(0, command, unit, 512));
-        let hurried = Some(chunk);
-        assert_eq!(looks[0], Ahead::Coming { joins: true, hurried });
-        assert_eq!(looks[1..], [false, true].map(|joins| Ahead::Coming { joins, hurried: None }));
+        assert_eq!(looks[0], Ahead::Coming { joins: true, first: true });
+        assert_eq!(looks[1..], [false, true].map(|joins| Ahead::Coming { joins, first: false }));
+        assert_eq!(ahead.chunk_of(0, 25), chunk);
         let [early, late] = [6, 9].map(Nanos::from_micros);
         assert_eq!(ahead.done(0, chunk.place, early, true), None);
         assert_eq!(ahead.done(0, chunk.place, late, false), None, "its data come in parts");

@@ -1,6 +1,7 @@
 //! Records that the parts of a drive exchange.
 
-use super::geometry::{Geometry, Slot};
+use super::ftl::{Stream, Superpage};
+use super::geometry::{DieIndex, Geometry, Slot};
 
 /// Owner of a transaction of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,16 @@ pub(super) enum Owner {
     Collect(u32),
     /// The die's victim.
     Erase(u32),
+}
+
+/// A superpage being programmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) superpage: Superpage,
+    pub(super) die: DieIndex,
+    pub(super) stream: Stream,
+    /// Entries of the buffer that are in it, linked.
+    pub(super) first: u32,
 }
 
 /// Source of a unit's data.

@@ -25,6 +25,7 @@ impl Transactions {
     }
 
     /// A read of a row.
+    #[inline]
     pub(super) fn read(&self, read: &RowRead, class: Class, owner: Owner) -> Transaction<Owner> {
         let geometry = self.parameters.geometry();
         let (superblock, page) = (read.row / geometry.pages_per_block, read.row % geometry.pages_per_block);

@@ -29,6 +29,7 @@ impl Waiters {
 
     /// A command waits for further bytes. Returns whether it did not wait for any before: all units of a command are
     /// added one after the other.
+    #[inline]
     pub(super) fn add(&mut self, list: &mut WaitingList, command: u32, bytes: u32) -> bool {
         if list.0 != NONE && self.0[list.0].command == command {
             self.0[list.0].bytes += bytes;

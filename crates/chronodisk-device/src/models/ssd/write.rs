@@ -3,36 +3,15 @@
 use chronodisk_sim::{Nanos, Request};
 
 use super::admission::Admitted;
+use super::destager::Leaving;
 use super::device::Ssd;
 use super::events::Event;
 use super::flash::Class;
-use super::ftl::{Stream, Superpage, Unit};
-use super::geometry::DieIndex;
+use super::ftl::{Stream, Unit};
 use super::luck::mix;
 use super::parameters::UnwrittenRead;
-use super::pool::NONE;
 use super::records::{Owner, RowRead, UnitLocation};
 use super::units::WHOLE_UNIT;
-
-/// A superpage being programmed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Program {
-    pub(super) superpage: Superpage,
-    pub(super) die: DieIndex,
-    pub(super) stream: Stream,
-    /// Entries of the buffer that are in it, linked.
-    pub(super) first: u32,
-}
-
-/// The host's partly filled superpage on a die, as a list of its entries in the buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenSuperpage {
-    first: u32,
-}
-
-impl OpenSuperpage {
-    pub(super) const EMPTY: OpenSuperpage = OpenSuperpage { first: NONE };
-}
 
 impl Ssd {
     /// Begins a write with known mapping: its partially covered units must be read first.
@@ -150,134 +129,22 @@ impl Ssd {
         }
     }
 
-    /// Whether something that waits for a program must not wait for a whole superpage.
-    fn must_empty(&self) -> bool {
-        let below = self.flushes.awaited_below(&self.commands);
-        self.buffer.first_order().is_some_and(|order| order < below)
-    }
-
     /// Programs units from the buffer, as far as there are superpages and dies for them.
     pub(super) fn destage(&mut self) {
         if self.ftl.has_zones() {
             return self.destage_zones();
         }
         loop {
-            let die = match self.buffer.first_unit() {
-                Some(unit) => match self.ftl.bound_die(unit) {
-                    Some(die) => self.ftl.host_stream_for(die, unit).map(|_| die),
-                    None => self.choose_die(),
-                },
-                None => None,
-            };
-            let Some(die) = die else { break };
-            if !self.fill(die) {
-                break;
-            }
-        }
-        self.pad_what_must_leave();
-    }
-
-    /// A die for the next superpage, if enough units wait for one: the next in turn without a program, otherwise the
-    /// next that may queue another.
-    fn choose_die(&mut self) -> Option<DieIndex> {
-        let dies = self.programs_of.len() as u32;
-        let needed = self.parameters.geometry().units_per_superpage();
-        let cached = self.parameters.ftl.slc_cache.is_some();
-        let enough = self.must_empty() || self.buffer.dirty() >= needed;
-        let enough_for_one_bit = cached && self.buffer.dirty() >= self.ftl.units_per_superpage(Stream::Cache);
-        if !(enough || enough_for_one_bit) {
-            return None;
-        }
-        let most = self.parameters.buffer.programs_per_die;
-        let mut second = None;
-        let mut die = self.next_die;
-        for _ in 0..dies {
-            let waiting = self.programs_of[die as usize];
-            let stream = if waiting < most { self.ftl.host_stream(die) } else { None };
-            if stream.is_some_and(|stream| enough || stream == Stream::Cache) {
-                if waiting == 0 {
-                    second = Some(die);
-                    break;
+            let awaited_below = self.flushes.awaited_below(&self.commands);
+            match self.destager.next(&mut self.buffer, &mut self.ftl, awaited_below) {
+                None => return,
+                Some(Leaving::Settled(entry)) => self.settle(entry),
+                Some(Leaving::Program { die, superpage, first }) => {
+                    self.program(die, superpage, Stream::Host, first);
+                    self.collect(die);
                 }
-                second = second.or(Some(die));
-            }
-            die = if die + 1 == dies { 0 } else { die + 1 };
-        }
-        let chosen = second?;
-        self.next_die = if chosen + 1 == dies { 0 } else { chosen + 1 };
-        Some(chosen)
-    }
-
-    /// Appends units to the die's superpage until it is full or no unit for that die waits. Returns whether any was
-    /// appended.
-    fn fill(&mut self, die: DieIndex) -> bool {
-        let Some(first) = self.buffer.first_unit() else { return self.pad_if_dynamic(die) };
-        let mut appended = false;
-        if !self.ftl.joins_begun(die, first) {
-            self.pad(die);
-            appended = true;
-        }
-        let Some(stream) = self.ftl.host_stream_for(die, first) else { return appended };
-        loop {
-            match self.buffer.first_unit() {
-                None => return self.pad_if_dynamic(die) || appended,
-                Some(unit) if self.ftl.bound_die(unit).is_some_and(|bound| bound != die) => return appended,
-                Some(unit) if !self.ftl.joins_begun(die, unit) => return appended,
-                Some(_) => {}
-            }
-            let Some((entry, wanted)) = self.buffer_mut().take() else { return appended };
-            appended = true;
-            if !wanted {
-                self.settle(entry);
-                continue;
-            }
-            let unit = self.buffer.entry(entry).unit;
-            let place = self.ftl.append(stream, die, unit).expect("the die has room");
-            let open = &mut self.open[die as usize];
-            let first = std::mem::replace(&mut open.first, entry);
-            self.buffer_mut().set_next(entry, first);
-            if let Some(superpage) = place.completed {
-                self.program_host(die, superpage);
-                return true;
             }
         }
-    }
-
-    /// Pads a partly filled superpage for which no further unit waits, if dies are chosen freely.
-    fn pad_if_dynamic(&mut self, die: DieIndex) -> bool {
-        let open = self.open[die as usize].first != NONE;
-        if open && self.ftl.bound_die(self.buffer.entry(self.open[die as usize].first).unit).is_none() {
-            self.pad(die);
-        }
-        open
-    }
-
-    fn pad(&mut self, die: DieIndex) {
-        let begun = self.ftl.pad(Stream::Host, die).or_else(|| self.ftl.pad(Stream::Cache, die));
-        if let Some(superpage) = begun {
-            self.program_host(die, superpage);
-        }
-    }
-
-    /// Pads partly filled superpages if a flush waits for them, or if the buffer is full of them.
-    fn pad_what_must_leave(&mut self) {
-        let stuck = self.buffer.free() == 0 && self.programs_under_way == 0 && self.buffer.dirty() == 0;
-        if !stuck && (self.flushes.is_empty() || self.buffer.dirty() > 0) {
-            return;
-        }
-        for die in 0..self.open.len() as u32 {
-            if self.open[die as usize].first != NONE {
-                self.pad(die);
-            }
-        }
-    }
-
-    fn program_host(&mut self, die: DieIndex, superpage: Superpage) {
-        let first = std::mem::replace(&mut self.open[die as usize].first, NONE);
-        self.programs_of[die as usize] += 1;
-        self.programs_under_way += 1;
-        self.program(die, superpage, Stream::Host, first);
-        self.collect(die);
     }
 
     /// The host discards a request's range.

@@ -151,8 +151,7 @@ impl Ssd {
         let first = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
         self.ftl.set_begun_in_zone(zone, None);
         let die: DieIndex = self.parameters.geometry().die_of_superblock(superpage.superblock);
-        self.programs_of[die as usize] += 1;
-        self.programs_under_way += 1;
+        self.destager.program_begun(die);
         self.program(die, superpage, Stream::Host, first);
     }
 }

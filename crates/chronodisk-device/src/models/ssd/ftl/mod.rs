@@ -333,6 +333,7 @@ impl Ftl {
     }
 
     /// Units that a program command of the stream writes.
+    #[cfg(test)]
     pub(crate) fn units_per_superpage(&self, stream: Stream) -> u32 {
         self.sizes.superpage(stream)
     }
