@@ -15,7 +15,7 @@
 //! | parts of the host's side | `front`, `admission`, `buffer`, `flushes`, `destager` |
 //! | parts of the flash's side | `mapping_reads`, `read_ahead`, `collector`, `ftl`, `flash` |
 //! | the drive | `device` joins the parts and runs the events |
-//! | its steps | `read`, `write`, `mapping`, `background`, `zones`; `durability`, `statistics` |
+//! | its steps | `read`, `write`, `mapping`, `background`, `zones`; `durability`, `report` |
 //!
 //! `durability.rs` finds the data that a loss of power would lose. No request allocates memory once the number of
 //! requests in the drive has reached its maximum.
@@ -44,6 +44,7 @@ mod pool;
 mod read;
 mod read_ahead;
 mod records;
+mod report;
 mod statistics;
 #[cfg(test)]
 mod testing;
