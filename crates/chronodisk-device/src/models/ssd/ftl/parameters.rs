@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::super::geometry::{DieIndex, Geometry};
-use super::zones::ZoneParameters;
 
 /// The choices of a flash translation layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +172,21 @@ pub(crate) enum Mapping {
 
 /// Bytes of an entry of the mapping table in flash.
 pub(crate) const ENTRY_BYTES: u32 = 4;
+
+/// Parameters of zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ZoneParameters {
+    /// Distance between the beginnings of neighbouring zones, in units.
+    pub(crate) size_units: u32,
+    /// Units of a zone that can be written.
+    pub(crate) capacity_units: u32,
+    /// Dies that a zone is on.
+    pub(crate) dies: u32,
+    /// Zones that can be open.
+    pub(crate) most_open: u32,
+    /// Zones that can be open or closed.
+    pub(crate) most_active: u32,
+}
 
 impl FtlParameters {
     /// Units that hold the mapping table; zero if it is in memory. Their addresses follow the host's.
