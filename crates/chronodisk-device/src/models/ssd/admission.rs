@@ -95,3 +95,37 @@ impl Admission {
         Some(Admitted { command: number, units, at })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_sim::{Op, Request};
+
+    use super::*;
+    use crate::models::ssd::testing::SLOW_LINK;
+
+    #[test]
+    fn a_write_is_admitted_in_pieces_as_places_become_free() {
+        let mut commands = Pool::new();
+        let numbers = [0, 320].map(|lba| {
+            let command = Command::new(Request::new(lba, Op::Write, lba, 320), Nanos::ZERO);
+            let first = (lba / 8) as u32;
+            commands.insert(Command { next_unit: first, end_unit: first + 40, ..command })
+        });
+        let (mut admission, mut front) = (Admission::new(false), Front::new(Arc::new(SLOW_LINK)));
+        let (mut buffer, units) = (Arc::new(Buffer::new(36, false)), Units::new(4_096, 10_000));
+        let alone = numbers.map(|number| admission.enter(Nanos::ZERO, &mut commands, number));
+        assert_eq!(alone, [true, false]);
+        let mut admit = |micros, buffer: &mut Arc<Buffer>| {
+            let admitted = admission.admit(Nanos::from_micros(micros), &mut commands, (buffer, &units), &mut front);
+            admitted.map(|Admitted { command, units, at }| (command, units, at.as_nanos()))
+        };
+        let link = |units: u64| 4_096 * units;
+        assert_eq!(admit(0, &mut buffer), Some((numbers[0], 32, link(32))));
+        assert_eq!(admit(0, &mut buffer), Some((numbers[0], 4, link(36))));
+        assert_eq!(admit(0, &mut buffer), None);
+        let mut free = Arc::new(Buffer::new(36, false));
+        assert_eq!(admit(1_000, &mut free), Some((numbers[0], 4, 1_000_000 + link(4))));
+        assert_eq!(admit(1_000, &mut free), Some((numbers[1], 32, 1_000_000 + link(36))));
+        assert_eq!(admission.waits(), BufferWaits { held_back: 1, nanos: 1_000_000 });
+    }
+}

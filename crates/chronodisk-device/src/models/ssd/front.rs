@@ -223,30 +223,7 @@ mod tests {
     use chronodisk_sim::Op;
 
     use super::*;
-
-    /// A link of 1 byte per nanosecond, commands of one queue at a time, and 10 ns of the output stage for each unit.
-    const PARAMETERS: FrontParameters = FrontParameters {
-        queues: 2,
-        fetch_limit: 1,
-        burst: 1,
-        submission: Nanos::ZERO,
-        completion: Nanos::from_nanos(7),
-        link_rate: 1_000_000_000,
-        half_duplex: false,
-        packet_bytes: 4_096,
-        packet_overhead_bytes: 0,
-        whole_reads: false,
-        processors: 1,
-        read_processing: Nanos::from_nanos(100),
-        write_processing: Nanos::ZERO,
-        unit_processing: Nanos::ZERO,
-        output_command: Nanos::ZERO,
-        output_unit: Nanos::from_nanos(10),
-        output_memory: false,
-        read_latency: Nanos::from_nanos(50),
-        write_latency: Nanos::ZERO,
-        write_jitter: Nanos::ZERO,
-    };
+    use crate::models::ssd::testing::SLOW_LINK;
 
     fn read(id: u64, queue: u16) -> Request {
         Request { queue, ..Request::new(id, Op::Read, 0, 8) }
@@ -254,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_waits_and_queues_take_turns() {
-        let mut front = Front::new(Arc::new(PARAMETERS));
+        let mut front = Front::new(Arc::new(SLOW_LINK));
         let mut commands = Pool::new();
         let numbers = [0, 0, 1, 1].map(|queue| commands.insert(Command::new(read(0, queue), Nanos::ZERO)));
         assert_eq!(numbers.map(|number| front.enter(&mut commands, number)), [true, false, true, false]);
@@ -267,7 +244,7 @@ mod tests {
 
     #[test]
     fn commands_wait_for_the_processor_and_data_for_the_output_stage_and_the_link() {
-        let mut front = Front::new(Arc::new(PARAMETERS));
+        let mut front = Front::new(Arc::new(SLOW_LINK));
         let [first, second] = [0, 1].map(|id| front.understand(Nanos::ZERO, &read(id, 0), 1).as_nanos());
         assert_eq!((first, second, front.waits().processor_ns), (150, 250, 100));
         let mut command = Command::new(read(0, 0), Nanos::ZERO);
@@ -277,6 +254,6 @@ mod tests {
         front.send(at, &mut command, at, (4_096, 1), Source::Memory);
         assert_eq!(command.latest.as_nanos(), 1_000 + 10 + 2 * 4_096, "it waits for the link alone");
         let end = front.end_of_read(at, &command);
-        assert_eq!((end, front.completion_of(at, &command, end)), (command.latest, end + PARAMETERS.completion));
+        assert_eq!((end, front.completion_of(at, &command, end)), (command.latest, end + SLOW_LINK.completion));
     }
 }

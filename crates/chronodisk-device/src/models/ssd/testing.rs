@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use chronodisk_sim::Nanos;
+
 use super::ftl::{Allocation, CollectorParameters, Ftl, FtlParameters, Mapping, VictimPolicy, WearLevelling};
 use super::geometry::{CellKind, Geometry};
+use super::parameters::FrontParameters;
 
 /// Two dies with few small superblocks: 24 units in a superpage, 96 in a superblock.
 pub(super) fn small_parameters() -> FtlParameters {
@@ -39,3 +42,27 @@ pub(super) fn small_parameters() -> FtlParameters {
 pub(super) fn small_ftl() -> Ftl {
     Ftl::new(Arc::new(small_parameters()), 1)
 }
+
+/// A link of 1 byte per nanosecond, commands of one queue at a time, and 10 ns of the output stage for each unit.
+pub(super) const SLOW_LINK: FrontParameters = FrontParameters {
+    queues: 2,
+    fetch_limit: 1,
+    burst: 1,
+    submission: Nanos::ZERO,
+    completion: Nanos::from_nanos(7),
+    link_rate: 1_000_000_000,
+    half_duplex: false,
+    packet_bytes: 4_096,
+    packet_overhead_bytes: 0,
+    whole_reads: false,
+    processors: 1,
+    read_processing: Nanos::from_nanos(100),
+    write_processing: Nanos::ZERO,
+    unit_processing: Nanos::ZERO,
+    output_command: Nanos::ZERO,
+    output_unit: Nanos::from_nanos(10),
+    output_memory: false,
+    read_latency: Nanos::from_nanos(50),
+    write_latency: Nanos::ZERO,
+    write_jitter: Nanos::ZERO,
+};
