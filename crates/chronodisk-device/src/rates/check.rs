@@ -8,7 +8,7 @@
 use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES, Status};
 
 use super::mixed::{Mixing, Wait};
-use super::{Load, Measured, measure_requests};
+use super::{Effort, Load, Measured, measure_requests};
 use crate::catalog::{Published, PublishedRate};
 use crate::load::Summary;
 use crate::{BuildOptions, DeviceModel, Profile, ProfileError};
@@ -27,15 +27,6 @@ fn kept_percent(profile: &Profile) -> u64 {
 
 /// The name of the figure that no load measures.
 pub const AVERAGE_SEEK: &str = "average seek";
-
-/// Effort of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// All loads, with enough requests for a steady state.
-    Whole,
-    /// The loads that a published figure or a rule needs at 128 KiB, with an eighth of the requests.
-    Short,
-}
 
 /// A load and its measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]

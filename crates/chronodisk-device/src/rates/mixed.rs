@@ -10,9 +10,8 @@
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request, SECTOR_BYTES};
 
-use super::check::Effort;
 use super::endless::{Barrier, Pace, Writer, measure_barrier};
-use super::{Load, Loop, Measured, Ops, Pattern, measure_requests, measure_together, step};
+use super::{Effort, Load, Loop, Measured, Ops, Pattern, measure_requests, measure_together, step};
 use crate::{BuildOptions, DeviceModel, Profile, ProfileError};
 
 /// Accepted wait beyond the drain and the device's stated bound: the current access and its neighbours.

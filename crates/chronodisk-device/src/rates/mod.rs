@@ -13,10 +13,19 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, SECTOR_BYTES}
 
 use crate::DeviceModel;
 pub use crate::load::{Load, Summary};
-pub use check::{AVERAGE_SEEK, Check, Effort, Figure, Row, Verdict, check, summarise};
+pub use check::{AVERAGE_SEEK, Check, Figure, Row, Verdict, check, summarise};
 pub use endless::{Barrier, GIVEN_UP, Pace, Waited, Writer, measure_barrier};
 pub use mixed::{NOISE_PERCENT, SLACK, Wait, slower_without_order};
 pub use together::{Loop, Ops, Pattern, measure_together};
+
+/// Effort of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// All loads, with enough requests for a steady state.
+    Whole,
+    /// The loads that a published figure or a rule needs at 128 KiB, with an eighth of the requests.
+    Short,
+}
 
 /// Measurements of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

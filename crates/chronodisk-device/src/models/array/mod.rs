@@ -43,12 +43,15 @@ mod balance;
 mod jobs;
 mod layout;
 mod parity;
+mod parts;
 mod policy;
 mod rebuild;
 mod repair;
 mod rows;
 mod runs;
 mod stripes;
+mod volatile;
+mod windows;
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use super::at_risk::AtRisk;
 use super::balance::Balance;
 use super::jobs::{BlockSize, Jobs};
 use super::layout::{Layout, MemberSector, MemberSet, Shape};
-use super::rebuild::Rebuild;
-use super::repair::Repair;
+use super::parts::{Owner, Parent, Part, Repair};
+use super::rebuild::{Rebuild, held_sectors};
 use super::runs::{Run, Runs};
 use super::stripes::Stripes;
 use crate::Probe;
@@ -42,42 +42,6 @@ pub(crate) struct Array {
     /// Whether a request is arriving. It cannot complete at the same instant.
     pub(super) arriving: bool,
     pub(super) statistics: ArrayStatistics,
-}
-
-/// A request of the host.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Parent {
-    pub(super) request: Request,
-    /// Members' requests, jobs and stripes that are not done.
-    pub(super) remaining: u32,
-    pub(super) status: Status,
-    /// Whether it waits for a window of a rebuild, and no member has any of it.
-    pub(super) held: bool,
-}
-
-/// The part of the array that waits for a member's answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Owner {
-    /// A request of the host.
-    Request(u32),
-    /// The stripes of the run.
-    Rows,
-    /// A repair that reads another copy.
-    Copy(u32),
-    /// Data that go back to a copy that failed to be read.
-    WriteBack,
-    /// The rebuild with this number.
-    Rebuild(u32),
-}
-
-/// A request of a member.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    owner: Owner,
-    /// Place in the layout of the device that has it.
-    pub(super) member: usize,
-    pieces: u32,
-    pub(super) request: Request,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -247,15 +211,6 @@ impl Array {
             true => context.complete_at_once(request.id, status),
             false => context.complete(request.id, status),
         }
-    }
-}
-
-/// How many of `length` sectors at a place its member has: the spare of a rebuild has those before the mark.
-pub(super) fn held_sectors(rebuild: Option<&Rebuild>, failed: MemberSet, place: MemberSector, length: u64) -> u64 {
-    match rebuild {
-        _ if !failed.contains(place.member) => length,
-        Some(rebuild) => rebuild.rebuilt_sectors(place, length),
-        None => 0,
     }
 }
 

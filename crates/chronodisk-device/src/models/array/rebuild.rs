@@ -23,14 +23,11 @@
 //! minimum beside other requests if the members are fast. A window's failed reads are not written back.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES, Status};
+use chronodisk_sim::{Nanos, Request, SECTOR_BYTES};
 
 use super::layout::{Layout, MemberSector, MemberSet};
-use super::policy::{Array, Owner};
 use crate::Probe;
-use crate::composite::Context;
 use crate::quantity::Rate;
 use crate::sector_set::changes;
 
@@ -54,27 +51,27 @@ pub(super) struct Pace {
 /// The spares of an array, and the rebuild that runs.
 #[derive(Clone, Debug)]
 pub(super) struct Rebuild {
-    pace: Pace,
+    pub(super) pace: Pace,
     /// The device at each place of the layout.
     devices: Vec<usize>,
     /// Spares that are left.
     spares: Range<usize>,
     /// Sectors of a member that are in use.
-    end: u64,
+    pub(super) end: u64,
     /// Lost members that cannot be rebuilt.
     given_up: MemberSet,
-    running: Option<Running>,
+    pub(super) running: Option<Running>,
     /// Rebuilds so far.
-    number: u32,
+    pub(super) number: u32,
     /// Whether the next window waits for requests that are held back.
-    after_held: bool,
+    pub(super) after_held: bool,
     /// An instant at which something is to be done.
-    due: Option<Nanos>,
+    pub(super) due: Option<Nanos>,
     /// Requests of the host that are outstanding, and the instant of the last completion.
     hosts: u32,
     last_host: Option<Nanos>,
     /// Requests that are held back, in order of arrival.
-    held: Vec<u32>,
+    pub(super) held: Vec<u32>,
     statistics: RebuildStatistics,
 }
 
@@ -89,32 +86,32 @@ struct RebuildStatistics {
 
 /// The rebuild of a member.
 #[derive(Clone, Debug)]
-struct Running {
-    member: usize,
+pub(super) struct Running {
+    pub(super) member: usize,
     /// Sectors before it are rebuilt.
-    mark: u64,
+    pub(super) mark: u64,
     /// End of the last window.
-    next: u64,
-    reading: Option<Window>,
-    writing: Option<(u64, u64)>,
+    pub(super) next: u64,
+    pub(super) reading: Option<Window>,
+    pub(super) writing: Option<(u64, u64)>,
     /// Begin of the last window.
-    last: Option<Nanos>,
+    pub(super) last: Option<Nanos>,
 }
 
 /// Sectors of each member that are being read.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    span: (u64, u64),
-    state: State,
+pub(super) struct Window {
+    pub(super) span: (u64, u64),
+    pub(super) state: State,
     /// Members that have been read, and members that failed to be.
-    read: MemberSet,
-    lost: MemberSet,
+    pub(super) read: MemberSet,
+    pub(super) lost: MemberSet,
     /// Whether one of the present reads has failed.
-    fails: bool,
+    pub(super) fails: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Writes to its rows are outstanding.
     Draining,
     /// So many reads are outstanding.
@@ -178,7 +175,7 @@ impl Rebuild {
     }
 
     /// The earliest begin of the next window.
-    fn next_window(&self, running: &Running) -> Nanos {
+    pub(super) fn next_window(&self, running: &Running) -> Nanos {
         let Some(last) = running.last else { return Nanos::ZERO };
         let bytes = self.pace.window_sectors * SECTOR_BYTES;
         let [slow, fast] = [self.pace.min, self.pace.max].map(|rate| last.saturating_add(rate.time_for(bytes)));
@@ -187,9 +184,80 @@ impl Rebuild {
     }
 
     /// Sectors of the member that no write may change now.
-    fn locked(&self) -> Option<(usize, (u64, u64))> {
+    pub(super) fn locked(&self) -> Option<(usize, (u64, u64))> {
         let running = self.running.as_ref().filter(|running| running.mark < running.next)?;
         Some((running.member, (running.mark, running.next)))
+    }
+
+    /// A member was lost.
+    pub(super) fn notice_loss(&mut self, now: Nanos) {
+        self.due = Some(now);
+    }
+
+    /// The spare failed a write during its rebuild: it is gone.
+    pub(super) fn drop_spare(&mut self, now: Nanos) {
+        self.statistics.dropped_spares += 1;
+        self.running = None;
+        self.due = Some(now);
+    }
+
+    /// A request of the host arrives.
+    pub(super) fn host_arrives(&mut self) {
+        self.hosts += 1;
+    }
+
+    /// A request of the host has completed, `arriving` at the instant of its arrival.
+    pub(super) fn host_completed(&mut self, now: Nanos, arriving: bool) {
+        self.hosts -= 1;
+        self.last_host = Some(now);
+        let reading = self.running.as_ref().and_then(|running| running.reading);
+        if reading.is_some_and(|window| window.state == State::Draining) {
+            // An arrival has no consequences for the rebuild at its own instant, at which others may follow.
+            let at = if arriving { now.saturating_add(Nanos::from_nanos(1)) } else { now };
+            self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        }
+    }
+
+    /// Begins to rebuild the next of the `failed` members if none is being rebuilt. Returns the member that has a spare
+    /// from now on.
+    pub(super) fn begin(&mut self, failed: MemberSet) -> Option<usize> {
+        (self.due, self.after_held) = (None, false);
+        if self.running.is_some() {
+            return None;
+        }
+        let member = failed.without(self.given_up).iter().next()?;
+        let spare = self.spares.next()?;
+        self.number += 1;
+        self.devices[member] = spare;
+        self.running = Some(Running { member, mark: 0, next: 0, reading: None, writing: None, last: None });
+        Some(member)
+    }
+
+    /// The window being written is on the spare. Returns whether it was the last one.
+    pub(super) fn written(&mut self, now: Nanos) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        let (start, end) = running.writing.take().expect("a window that was written");
+        running.mark = end;
+        self.statistics.rebuilt_sectors += end - start;
+        self.due = Some(now);
+        end == self.end
+    }
+
+    /// The data of the lost member cannot be read: it stays lost.
+    pub(super) fn give_up(&mut self, now: Nanos) {
+        let Some(running) = self.running.take() else { return };
+        self.given_up.insert(running.member);
+        self.statistics.given_up += 1;
+        self.due = Some(now);
+    }
+
+    /// The spare has all data. Returns the member that it replaces.
+    pub(super) fn finish(&mut self, now: Nanos) -> Option<usize> {
+        let running = self.running.take()?;
+        self.statistics.done += 1;
+        self.statistics.done_at = now;
+        self.due = Some(now);
+        Some(running.member)
     }
 
     pub(super) fn probe(&self, failed: MemberSet, sink: &mut dyn Probe) {
@@ -206,7 +274,7 @@ impl Rebuild {
 }
 
 /// Whether a request changes data of rows that a member has in these sectors. With parity, whole rows of chunks count.
-fn changes_rows(layout: &Layout, member: usize, span: (u64, u64), request: &Request) -> bool {
+pub(super) fn changes_rows(layout: &Layout, member: usize, span: (u64, u64), request: &Request) -> bool {
     if !changes(request.op) {
         return false;
     }
@@ -218,292 +286,11 @@ fn changes_rows(layout: &Layout, member: usize, span: (u64, u64), request: &Requ
     layout.origins(member, span.0..span.1).any(|range| range.start < end && start < range.end)
 }
 
-/// Spares.
-impl Array {
-    /// The array with spares.
-    pub(super) fn with_spares(mut self, spares: usize, pace: Pace) -> Self {
-        self.rebuild = Some(Box::new(Rebuild::new(&self.layout, spares, pace, self.failed)));
-        self
-    }
-
-    /// A member was lost.
-    pub(super) fn notice_loss(&mut self, now: Nanos) {
-        self.rebuild.iter_mut().for_each(|rebuild| rebuild.due = Some(now));
-    }
-
-    /// The spare failed a write during its rebuild. Returns that it is gone.
-    pub(super) fn drop_spare(&mut self, now: Nanos) -> bool {
-        if let Some(rebuild) = &mut self.rebuild {
-            rebuild.statistics.dropped_spares += 1;
-            rebuild.running = None;
-            rebuild.due = Some(now);
-        }
-        true
-    }
-
-    /// A request arrives. Returns whether it is held back.
-    pub(super) fn holds(&mut self, parent: u32, request: Request) -> bool {
-        let Some(rebuild) = &mut self.rebuild else { return false };
-        rebuild.hosts += 1;
-        let Some((member, span)) = rebuild.locked() else { return false };
-        let held = changes_rows(&self.layout, member, span, &request);
-        if held {
-            rebuild.held.push(parent);
-            self.parents.get_mut(parent).held = true;
-        }
-        held
-    }
-
-    /// A request of the host has completed.
-    pub(super) fn host_completed(&mut self, now: Nanos) {
-        let Some(rebuild) = &mut self.rebuild else { return };
-        rebuild.hosts -= 1;
-        rebuild.last_host = Some(now);
-        let reading = rebuild.running.as_ref().and_then(|running| running.reading);
-        if reading.is_some_and(|window| window.state == State::Draining) {
-            // An arrival has no consequences for the rebuild at its own instant, at which others may follow.
-            let at = if self.arriving { now.saturating_add(Nanos::from_nanos(1)) } else { now };
-            rebuild.due = Some(rebuild.due.map_or(at, |due| due.min(at)));
-        }
-    }
-
-    /// Does everything that the rebuild can do now.
-    pub(super) fn advance_rebuild(&mut self, context: &mut Context<'_>) {
-        let now = context.now();
-        if let Some((_, more)) = self.failing.take_if(|(at, _)| *at <= now) {
-            self.failed = self.failed.union(more);
-        }
-        // A rebuild that is given up, or a request that needs no member, calls for another round.
-        loop {
-            self.begin_rebuild();
-            self.begin_held(context);
-            self.next_window(context);
-            if self.rebuild.as_ref().is_none_or(|rebuild| rebuild.due != Some(now)) {
-                return;
-            }
-        }
-    }
-
-    /// Begins to rebuild the next lost member if none is being rebuilt.
-    fn begin_rebuild(&mut self) {
-        let Some(rebuild) = &mut self.rebuild else { return };
-        (rebuild.due, rebuild.after_held) = (None, false);
-        if rebuild.running.is_some() {
-            return;
-        }
-        let lost = self.failed.without(rebuild.given_up).iter().next();
-        if let Some((member, spare)) = lost.and_then(|member| Some((member, rebuild.spares.next()?))) {
-            rebuild.number += 1;
-            rebuild.devices[member] = spare;
-            rebuild.running = Some(Running { member, mark: 0, next: 0, reading: None, writing: None, last: None });
-            // It was the lost device that was to fail later.
-            self.failing.iter_mut().for_each(|(_, more)| more.remove(member));
-        }
-    }
-
-    /// Begins the requests that need not be held back any longer.
-    fn begin_held(&mut self, context: &mut Context<'_>) {
-        let mut index = 0;
-        while let Some(rebuild) = &mut self.rebuild
-            && let Some(&parent) = rebuild.held.get(index)
-        {
-            let request = self.parents.get(parent).request;
-            let locked = rebuild.locked();
-            if locked.is_some_and(|(member, span)| changes_rows(&self.layout, member, span, &request)) {
-                index += 1;
-                continue;
-            }
-            rebuild.held.remove(index);
-            self.parents.get_mut(parent).held = false;
-            self.begin(parent, request, context);
-        }
-    }
-
-    /// Claims the next window if it is time for it, and reads it once nothing writes to its rows.
-    fn next_window(&mut self, context: &mut Context<'_>) {
-        let now = context.now();
-        let Some(rebuild) = &mut self.rebuild else { return };
-        let Some(running) = &rebuild.running else { return };
-        let span = (running.next, rebuild.end.min(running.next + rebuild.pace.window_sectors));
-        let begins = running.reading.is_none() && span.0 < span.1 && rebuild.next_window(running) <= now;
-        let (layout, member) = (&self.layout, running.member);
-        let holds = |&parent: &u32| changes_rows(layout, member, span, &self.parents.get(parent).request);
-        if begins && rebuild.held.iter().any(holds) {
-            // Otherwise a long write would be held back until all of its rows are rebuilt.
-            rebuild.after_held = true;
-            return;
-        }
-        let Some(running) = &mut rebuild.running else { return };
-        let none = MemberSet::default();
-        if begins {
-            running.reading = Some(Window { span, state: State::Draining, read: none, lost: none, fails: false });
-            running.next = span.1;
-            running.last = Some(now);
-        }
-        let Some(window) = running.reading.filter(|window| window.state == State::Draining) else { return };
-        let writes = |request: &Request| changes_rows(layout, member, window.span, request);
-        if !self.parents.iter().any(|parent| !parent.held && writes(&parent.request)) {
-            self.read_window(window, context);
-        }
-    }
-}
-
-/// Windows.
-impl Array {
-    fn running(&mut self) -> Option<&mut Running> {
-        self.rebuild.as_mut().and_then(|rebuild| rebuild.running.as_mut())
-    }
-
-    /// Reads a window from the members that have not failed to be read.
-    fn read_window(&mut self, window: Window, context: &mut Context<'_>) {
-        let Some(member) = self.running().map(|running| running.member) else { return };
-        let failed = self.failed(context.now()).union(window.lost);
-        let readable = match self.layout.has_parity() {
-            true => self.collect_rows(window.span, failed),
-            false => self.collect_copies(member, window.span, failed),
-        };
-        self.runs.close();
-        let number = self.rebuild.as_ref().map_or(0, |rebuild| rebuild.number);
-        let mut count = 0;
-        while let Some((source, run)) = self.runs.take() {
-            let pieces = if self.layout.has_parity() { 0 } else { run.pieces };
-            if !readable {
-                self.balance.answered(source, pieces, None);
-                continue;
-            }
-            let sectors = u32::try_from(run.end - run.start).expect("no longer than a window");
-            let request = Request::new(0, Op::Read, run.start, sectors);
-            self.submit_part(Owner::Rebuild(number), source, pieces, request, context);
-            count += 1;
-        }
-        if !readable {
-            return self.give_up_rebuild(context.now());
-        }
-        let state = if count > 0 { State::Reading(count) } else { State::Read };
-        self.running().into_iter().for_each(|running| running.reading = Some(Window { state, fails: false, ..window }));
-        self.write_window(context);
-    }
-
-    /// Collects the reads of rows with parity. Returns whether they suffice.
-    fn collect_rows(&mut self, span: (u64, u64), failed: MemberSet) -> bool {
-        let sources = MemberSet::first(self.layout.members).without(failed);
-        sources.iter().for_each(|source| self.runs.add(source, span, Op::Read, false));
-        self.layout.survives(failed)
-    }
-
-    /// Collects the reads of a copy of each chunk. Returns whether all chunks have one.
-    fn collect_copies(&mut self, member: usize, (mut sector, end): (u64, u64), failed: MemberSet) -> bool {
-        let (layout, size) = (Arc::clone(&self.layout), self.layout.chunk_sectors);
-        while sector < end {
-            let (row, offset, next) = (sector / size, sector % size, end.min((sector / size + 1) * size));
-            let length = next - sector;
-            sector = next;
-            let chunk = layout.chunk_at(member, row).filter(|chunk| chunk * size < layout.capacity_sectors);
-            let Some(chunk) = chunk else { continue };
-            let mut copies = (0..layout.copies()).filter_map(|copy| layout.copy(chunk, copy));
-            let Some(place) = copies.find(|place| !failed.contains(place.member)) else { return false };
-            let start = place.sector + offset;
-            self.runs.add(place.member, (start, start + length), Op::Read, false);
-            self.balance.given(place.member, 1);
-        }
-        true
-    }
-
-    /// Writes the window that has been read, unless the one before is still being written.
-    fn write_window(&mut self, context: &mut Context<'_>) {
-        let Some(running) = self.running() else { return };
-        let Some(window) = running.reading.filter(|window| window.state == State::Read) else { return };
-        if running.writing.is_some() {
-            return;
-        }
-        (running.reading, running.writing) = (None, Some(window.span));
-        let (member, (start, end)) = (running.member, window.span);
-        let all = MemberSet::first(self.layout.members);
-        let has_parity = self.layout.has_parity();
-        // With parity, the data of a lost member are on no other member.
-        let copies = if has_parity { MemberSet::default() } else { all.without(self.failed(context.now())) };
-        self.rewrite(member, window.span, copies, context);
-        let sectors = u32::try_from(end - start).expect("no longer than a window");
-        self.submit_to_spare(Request::new(0, Op::Write, start, sectors), context);
-    }
-
-    fn submit_to_spare(&mut self, request: Request, context: &mut Context<'_>) {
-        let Some(rebuild) = &self.rebuild else { return };
-        let (number, Some(running)) = (rebuild.number, &rebuild.running) else { return };
-        self.submit_part(Owner::Rebuild(number), running.member, 0, request, context);
-    }
-
-    /// Takes a member's answer to a request of a rebuild.
-    pub(super) fn rebuild_answered(
-        &mut self,
-        number: u32,
-        member: usize,
-        (op, status): (Op, Status),
-        context: &mut Context<'_>,
-    ) {
-        let Some(rebuild) = self.rebuild.as_mut().filter(|rebuild| rebuild.number == number) else { return };
-        let Some(running) = &mut rebuild.running else { return };
-        match op {
-            Op::Read => self.window_answered(member, status, context),
-            _ if status != Status::Ok => {
-                self.drop_spare(context.now());
-            }
-            Op::Write => {
-                let (start, end) = running.writing.take().expect("a window that was written");
-                running.mark = end;
-                rebuild.statistics.rebuilt_sectors += end - start;
-                rebuild.due = Some(context.now());
-                match end == rebuild.end {
-                    true if context.has_volatile_cache() => {
-                        self.submit_to_spare(Request::new(0, Op::Flush, 0, 0), context)
-                    }
-                    true => self.finish_rebuild(context.now()),
-                    false => self.write_window(context),
-                }
-            }
-            _ => self.finish_rebuild(context.now()),
-        }
-    }
-
-    /// Takes the answer to a read of the window.
-    fn window_answered(&mut self, member: usize, status: Status, context: &mut Context<'_>) {
-        let Some(window) = self.running().and_then(|running| running.reading.as_mut()) else { return };
-        let State::Reading(count) = window.state else { return };
-        let answers = if status == Status::Ok { &mut window.read } else { &mut window.lost };
-        answers.insert(member);
-        window.fails |= status != Status::Ok;
-        window.state = if count > 1 { State::Reading(count - 1) } else { State::Read };
-        if count > 1 {
-            return;
-        }
-        let window = *window;
-        if self.layout.has_parity() {
-            let missing = MemberSet::first(self.layout.members).without(window.read.without(window.lost));
-            if !self.layout.survives(missing) {
-                return self.give_up_rebuild(context.now());
-            }
-        } else if window.fails {
-            return self.read_window(window, context);
-        }
-        self.write_window(context);
-    }
-
-    /// The data of the lost member cannot be read: it stays lost.
-    fn give_up_rebuild(&mut self, now: Nanos) {
-        let Some(rebuild) = &mut self.rebuild else { return };
-        let Some(running) = rebuild.running.take() else { return };
-        rebuild.given_up.insert(running.member);
-        rebuild.statistics.given_up += 1;
-        rebuild.due = Some(now);
-    }
-
-    /// The spare has all data: the array has its member again.
-    fn finish_rebuild(&mut self, now: Nanos) {
-        let Some(rebuild) = &mut self.rebuild else { return };
-        let Some(running) = rebuild.running.take() else { return };
-        self.failed.remove(running.member);
-        rebuild.statistics.done += 1;
-        rebuild.statistics.done_at = now;
-        rebuild.due = Some(now);
+/// How many of `length` sectors at a place its member has: the spare of a rebuild has those before the mark.
+pub(super) fn held_sectors(rebuild: Option<&Rebuild>, failed: MemberSet, place: MemberSector, length: u64) -> u64 {
+    match rebuild {
+        _ if !failed.contains(place.member) => length,
+        Some(rebuild) => rebuild.rebuilt_sectors(place, length),
+        None => 0,
     }
 }

@@ -14,21 +14,10 @@ use chronodisk_sim::{Lba, Op, Request, Status};
 
 use super::jobs::{Blocks, Task};
 use super::layout::{MemberSector, MemberSet};
-use super::policy::{Array, Owner, Part, held_sectors};
+use super::parts::{Owner, Part, Repair};
+use super::policy::Array;
+use super::rebuild::held_sectors;
 use crate::composite::Context;
-
-/// A failed read of a part of a chunk that has copies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repair {
-    parent: u32,
-    chunk: u64,
-    /// First sector in the chunk.
-    offset: u64,
-    /// Copies that failed.
-    tried: MemberSet,
-    /// The error of the first one.
-    status: Status,
-}
 
 /// Whether a member that answers a write so no longer has the array's data.
 fn loses_data(status: Status) -> bool {

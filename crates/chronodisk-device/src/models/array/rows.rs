@@ -7,7 +7,9 @@ use chronodisk_sim::{Lba, Op, Request, Status};
 use super::jobs::{Blocks, Job, Task};
 use super::layout::{MemberSector, MemberSet};
 use super::parity::{self, Method};
-use super::policy::{Array, Owner, held_sectors};
+use super::parts::Owner;
+use super::policy::Array;
+use super::rebuild::held_sectors;
 use super::stripes::Join;
 use crate::composite::Context;
 

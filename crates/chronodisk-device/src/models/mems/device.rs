@@ -9,7 +9,7 @@ use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
 
 use super::buffer::Buffer;
 use super::geometry::Geometry;
-use super::seek::{Femtos, Mechanics, Position};
+use super::seek::{FEMTOS_PER_NANO, Femtos, Mechanics, Position};
 use super::statistics::MemsStatistics;
 use crate::sector_set::{SectorSet, changes};
 use crate::{DeviceInfo, DeviceModel, Probe};
@@ -563,9 +563,6 @@ impl Jobs {
 
 /// A scattered sweep's period is not a whole number of femtoseconds, and thousands of them are passed.
 pub(super) const PERIOD_SCALE: u128 = 1 << 32;
-
-/// Femtoseconds in a nanosecond.
-pub(super) const FEMTOS_PER_NANO: Femtos = 1_000_000;
 
 /// The nearest nanosecond.
 fn surface(at: Femtos) -> Nanos {

@@ -43,9 +43,9 @@ use crate::fields::{Fields, ProfileError};
 use crate::footprint;
 use crate::models::blueprint::Blueprint;
 use crate::quantity::Bytes;
-use device::{FEMTOS_PER_NANO, IdleSweep, Mems, PERIOD_SCALE, Parts};
+use device::{IdleSweep, Mems, PERIOD_SCALE, Parts};
 use geometry::{Geometry, Layout};
-use seek::{Axis, Femtos, Mechanics, femtos};
+use seek::{Axis, FEMTOS_PER_NANO, Femtos, Mechanics, femtos};
 use units::{Acceleration, BitRate, Frequency, Length, Share, TimeConstants};
 
 /// Kind `mems`: the keys as the module describes them.

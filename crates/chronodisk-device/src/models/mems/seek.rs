@@ -21,6 +21,9 @@ use super::geometry::RowSegment;
 /// Femtoseconds, the model's inner unit of time.
 pub(super) type Femtos = u128;
 
+/// Femtoseconds in a nanosecond.
+pub(super) const FEMTOS_PER_NANO: Femtos = 1_000_000;
+
 /// Forces along one axis.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {

@@ -2,8 +2,7 @@
 
 use chronodisk_sim::{Op, Request};
 
-use super::device::FEMTOS_PER_NANO;
-use super::seek::{Femtos, Seek};
+use super::seek::{FEMTOS_PER_NANO, Femtos, Seek};
 use crate::Probe;
 
 /// Counts since instant zero; a request counts when it arrives.

@@ -9,9 +9,9 @@
 
 use std::ops::Range;
 
-use super::durability::{UnitSectors, WHOLE_UNIT};
 use super::ftl::Unit;
 use super::pool::NONE;
+use super::units::{UnitSectors, WHOLE_UNIT};
 use crate::footprint;
 
 /// The places.

@@ -3,20 +3,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use chronodisk_sim::{Completion, Nanos, Op, Request, SECTOR_BYTES, Status};
+use chronodisk_sim::{Completion, Nanos, Op, Request, Status};
 
+use super::admission::Admission;
+use super::as_written::AsWritten;
 use super::buffer::Buffer;
-use super::collect::Collector;
+use super::collector::Collector;
+use super::command::Command;
+use super::destager::Destager;
 use super::events::{Event, Events};
 use super::flash::{Done, Flash};
-use super::front::{Command, CommandLine, Front};
-use super::ftl::{Ftl, Move, Unit};
-use super::mapping::MappingReads;
+use super::flushes::Flushes;
+use super::front::Front;
+use super::ftl::Ftl;
+use super::mapping_reads::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
 use super::read_ahead::ReadAhead;
+use super::records::{Owner, Program};
 use super::statistics::SsdStatistics;
-use super::write::{OpenSuperpage, Program};
+use super::transactions::Transactions;
+use super::units::Units;
 use crate::{DeviceInfo, DeviceModel, Probe, ZoneReport, footprint};
 
 /// A drive.
@@ -25,67 +32,38 @@ pub(crate) struct Ssd {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) parameters: Arc<SsdParameters>,
     pub(super) seed: u64,
+    pub(super) units: Units,
+    pub(super) as_written: AsWritten,
+    pub(super) transactions: Transactions,
     pub(super) now: Nanos,
     pub(super) events: Events,
     pub(super) commands: Pool<Command>,
     pub(super) front: Front,
     pub(super) buffer: Arc<Buffer>,
-    /// Writes that wait for places in the buffer, in order of arrival.
-    pub(super) writes: CommandLine,
-    /// Arrival of the latest data of a write, if writes must not overtake each other.
-    pub(super) last_arrival: Nanos,
+    pub(super) admission: Admission,
     /// Resets and finishes of zones that wait for data.
     pub(super) zone_waiters: Vec<u32>,
-    /// Flushes that wait for programs, with their number.
-    pub(super) flushes: CommandLine,
+    pub(super) flushes: Flushes,
     pub(super) programs: Pool<Program>,
-    /// By die: the host's partly filled superpage.
-    pub(super) open: Vec<OpenSuperpage>,
-    /// By die: number of the host's unfinished programs.
-    pub(super) programs_of: Vec<u32>,
-    /// Programs of the host that have not ended, in all dies.
-    pub(super) programs_under_way: u32,
-    /// The die that is considered first for the next superpage.
-    pub(super) next_die: u32,
+    pub(super) destager: Destager,
     pub(super) ftl: Ftl,
     pub(super) flash: Flash<Owner>,
-    pub(super) collectors: Vec<Collector>,
-    /// By die: the units being moved, at most a superpage.
-    pub(super) moves: Arc<Vec<Move>>,
+    pub(super) collector: Collector,
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
     pub(super) statistics: SsdStatistics,
     /// Results of the last event; empty between events.
     pub(super) done: Vec<Done<Owner>>,
-    pub(super) scratch: Vec<Move>,
-}
-
-/// Owner of a transaction of the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// A read of the host.
-    Read(u32),
-    /// A write of the host that has to know the rest of a unit first.
-    Modify(u32),
-    /// A part of the mapping table, by its index among the current reads.
-    Mapping(u32),
-    /// Data that are read ahead, by stream and place in it.
-    Ahead { stream: u32, place: u32 },
-    /// A program, by its number.
-    Program(u32),
-    /// Units of the die's victim.
-    Collect(u32),
-    /// The die's victim.
-    Erase(u32),
 }
 
 impl Ssd {
     /// A drive with the state of `ftl`.
     pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
         let geometry = *parameters.geometry();
-        let dies = geometry.dies() as usize;
-        let nothing = Move { unit: 0, from: 0 };
         let mut drive = Ssd {
+            units: Units::new(geometry.unit_bytes, info.capacity_sectors),
+            as_written: AsWritten::new(Arc::clone(&parameters), seed),
+            transactions: Transactions::new(Arc::clone(&parameters), seed),
             info: Arc::new(info),
             seed,
             now: Nanos::ZERO,
@@ -93,24 +71,18 @@ impl Ssd {
             commands: Pool::new(),
             front: Front::new(Arc::new(parameters.front.clone())),
             buffer: Arc::new(Buffer::new(parameters.buffer.units, parameters.buffer.in_order)),
-            writes: CommandLine::EMPTY,
-            last_arrival: Nanos::ZERO,
+            admission: Admission::new(ftl.has_zones()),
             zone_waiters: Vec::new(),
-            flushes: CommandLine::EMPTY,
+            flushes: Flushes::new(),
             programs: Pool::new(),
-            open: vec![OpenSuperpage::EMPTY; dies],
-            programs_of: vec![0; dies],
-            programs_under_way: 0,
-            next_die: 0,
+            destager: Destager::new(&parameters.buffer, &parameters.ftl),
             ftl,
             flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
-            collectors: vec![Collector::default(); dies],
-            moves: Arc::new(vec![nothing; dies * geometry.units_per_superpage() as usize]),
-            mapping_reads: MappingReads::default(),
-            read_ahead: ReadAhead::new(parameters.read_ahead),
+            collector: Collector::new(&geometry),
+            mapping_reads: MappingReads::new(),
+            read_ahead: ReadAhead::new(parameters.read_ahead, &parameters.ftl),
             statistics: SsdStatistics::default(),
             done: Vec::new(),
-            scratch: Vec::new(),
             parameters,
         };
         // An aged drive may have stopped in the middle of a collection.
@@ -134,8 +106,8 @@ impl Ssd {
             footprint::DEVICE_BYTES,
             // Counts of latencies, by class.
             64 << 10,
-            dies.saturating_mul(DIE_BYTES + size_of::<Collector>() as u64 + size_of::<OpenSuperpage>() as u64),
-            footprint::array_bytes::<Move>(dies.saturating_mul(geometry.units_per_superpage().into())),
+            dies.saturating_mul(DIE_BYTES + Destager::DIE_BYTES),
+            Collector::bytes_max(geometry),
             u64::from(geometry.channels) * BUS_BYTES,
             u64::from(parameters.front.queues + parameters.front.processors) * QUEUE_BYTES,
             Buffer::bytes_max(parameters.buffer.units),
@@ -143,28 +115,10 @@ impl Ssd {
         ])
     }
 
-    /// The units that a request touches.
-    pub(super) fn units_of(&self, request: &Request) -> (Unit, Unit) {
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-        ((request.lba.0 / sectors) as Unit, request.end().0.div_ceil(sectors) as Unit)
-    }
-
-    /// The units that a request covers from beginning to end.
-    pub(super) fn whole_units_of(&self, request: &Request) -> (Unit, Unit) {
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-        let begin = request.lba.0.div_ceil(sectors);
-        // The last unit may be cut off by the drive's capacity.
-        let end = match request.end().0 == self.info.capacity_sectors {
-            true => request.end().0.div_ceil(sectors),
-            false => request.end().0 / sectors,
-        };
-        (begin as Unit, end.max(begin) as Unit)
-    }
-
     /// The drive fetches a command.
     fn fetch(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (first, end) = self.units_of(&request);
+        let (first, end) = self.units.of(&request);
         let understood = self.front.understand(self.now, &request, end - first);
         let command = &mut self.commands[number];
         (command.next_unit, command.end_unit, command.next_arrival) = (first, end, first);
@@ -190,8 +144,7 @@ impl Ssd {
 
     /// Sends the answer to the host.
     pub(super) fn answer(&mut self, number: u32, at: Nanos) {
-        let earliest = self.commands[number].arrived + Nanos::from_nanos(1);
-        let seen = (at + self.parameters.front.completion).max(earliest).max(self.now);
+        let seen = self.front.completion_of(self.now, &self.commands[number], at);
         self.events.push(seen, Event::Completed(number));
     }
 
@@ -232,7 +185,7 @@ impl Ssd {
             Owner::Modify(command) => self.modify_done(command, done.at),
             Owner::Mapping(place) => self.mapping_done(place, done.at),
             Owner::Program(program) => self.program_done(program),
-            Owner::Collect(die) => self.moves_read(die),
+            Owner::Collect(die) => self.batch_read(die),
             Owner::Erase(die) => self.erase_done(die),
         }
     }

@@ -2,93 +2,13 @@
 
 use std::sync::Arc;
 
-use chronodisk_sim::{Nanos, Request, Status};
+use chronodisk_sim::{Nanos, Request};
 
+use super::command::{Command, CommandLine};
 use super::flash::Timeline;
 use super::parameters::FrontParameters;
-use super::pool::{NONE, Pool};
-
-/// A request in the drive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
-    pub(super) request: Request,
-    pub(super) arrived: Nanos,
-    /// Pending work before the next stage: transactions, or entries of the buffer that a flush waits for.
-    pub(super) pending: u32,
-    /// End of the latest work so far.
-    pub(super) latest: Nanos,
-    /// The units that it touches: the next to be admitted, and the one after the last.
-    pub(super) next_unit: u32,
-    pub(super) end_unit: u32,
-    /// Index of the unit that arrives next in the buffer.
-    pub(super) next_arrival: u32,
-    /// Next command in the same queue.
-    pub(super) next: u32,
-    /// Instant since which a write waits for places in the buffer.
-    pub(super) since: Nanos,
-    /// For a flush: all entries of the buffer before this order must be programmed first.
-    pub(super) order: u64,
-    /// Status of the completion.
-    pub(super) status: Status,
-    /// Whether data of a read have entered the output stage.
-    pub(super) in_output: bool,
-}
-
-impl Command {
-    pub(super) fn new(request: Request, arrived: Nanos) -> Self {
-        Command {
-            request,
-            arrived,
-            pending: 0,
-            latest: Nanos::ZERO,
-            next_unit: 0,
-            end_unit: 0,
-            next_arrival: 0,
-            next: NONE,
-            since: Nanos::ZERO,
-            order: 0,
-            status: Status::Ok,
-            in_output: false,
-        }
-    }
-}
-
-/// A line of commands, linked by their `next`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CommandLine {
-    first: u32,
-    last: u32,
-}
-
-impl CommandLine {
-    pub(super) const EMPTY: CommandLine = CommandLine { first: NONE, last: NONE };
-
-    pub(super) fn push(&mut self, commands: &mut Pool<Command>, number: u32) {
-        commands[number].next = NONE;
-        match self.last {
-            NONE => self.first = number,
-            last => commands[last].next = number,
-        }
-        self.last = number;
-    }
-
-    pub(super) fn first(&self) -> Option<u32> {
-        (self.first != NONE).then_some(self.first)
-    }
-
-    pub(super) fn last(&self) -> Option<u32> {
-        (self.last != NONE).then_some(self.last)
-    }
-
-    pub(super) fn pop(&mut self, commands: &Pool<Command>) -> Option<u32> {
-        let number = self.first()?;
-        self.first = commands[number].next;
-        if self.first == NONE {
-            self.last = NONE;
-        }
-        Some(number)
-    }
-}
+use super::pool::Pool;
+use super::records::Source;
 
 /// A submission queue as the drive sees it.
 #[derive(Clone, Copy, Debug)]
@@ -159,11 +79,13 @@ impl Front {
     }
 
     /// A command of this queue leaves the drive.
+    #[inline]
     pub(super) fn leave(&mut self, queue: u16) {
         self.queues[usize::from(queue) % self.parameters.queues as usize].fetched -= 1;
     }
 
     /// The next command to fetch: the queues take turns, `burst` commands each.
+    #[inline]
     pub(super) fn next(&mut self, commands: &Pool<Command>) -> Option<u32> {
         if self.waiting == 0 {
             return None;
@@ -207,6 +129,7 @@ impl Front {
     }
 
     /// Sends bytes that are ready at `ready` over the link and returns when they have arrived.
+    #[inline]
     pub(super) fn transfer(&mut self, now: Nanos, ready: Nanos, bytes: u64, direction: Direction) -> Nanos {
         let length = self.length_on_link(bytes);
         let link = if self.parameters.half_duplex { 0 } else { direction as usize };
@@ -215,8 +138,55 @@ impl Front {
         begun + length
     }
 
+    /// Sends data of a read, which are in the controller at `ready`, to the host. Reads that cross the link as a whole
+    /// wait for [`Front::end_of_read`].
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        now: Nanos,
+        command: &mut Command,
+        ready: Nanos,
+        (bytes, units): (u32, u32),
+        source: Source,
+    ) {
+        let (ready, last_ready) = match source {
+            Source::Memory if !self.parameters.output_memory => (ready, ready),
+            Source::Memory | Source::Flash => {
+                let first = !std::mem::replace(&mut command.in_output, true);
+                self.output(now, ready, units, first)
+            }
+        };
+        let over = match self.parameters.whole_reads {
+            true => last_ready,
+            // Units cross the link while later ones are being read; the last one crosses it by itself.
+            false => {
+                let over = self.transfer(now, ready, u64::from(bytes), Direction::ToHost);
+                let last_bytes = u64::from(bytes / units.max(1));
+                over.max(last_ready + self.length_on_link(last_bytes))
+            }
+        };
+        command.latest = command.latest.max(over);
+    }
+
+    /// The instant at which the host has all data of a read, once all have been sent.
+    #[inline]
+    pub(super) fn end_of_read(&mut self, now: Nanos, command: &Command) -> Nanos {
+        match self.parameters.whole_reads {
+            true => self.transfer(now, command.latest, command.request.len_bytes(), Direction::ToHost),
+            false => command.latest,
+        }
+    }
+
+    /// The instant at which the host sees the completion of a command whose work ends at `at`.
+    #[inline]
+    pub(super) fn completion_of(&self, now: Nanos, command: &Command, at: Nanos) -> Nanos {
+        let earliest = command.arrived + Nanos::from_nanos(1);
+        (at + self.parameters.completion).max(earliest).max(now)
+    }
+
     /// Time of `bytes` on the link.
-    pub(super) fn length_on_link(&self, bytes: u64) -> Nanos {
+    #[inline]
+    fn length_on_link(&self, bytes: u64) -> Nanos {
         let parameters = &self.parameters;
         let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
         let total = bytes + packets * u64::from(parameters.packet_overhead_bytes);
@@ -225,7 +195,8 @@ impl Front {
 
     /// Passes units of a read, which are ready at `ready`, through the output stage: correction of errors and set-up of
     /// the transfer, one after the other. Returns when the first and the last of them have passed.
-    pub(super) fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> (Nanos, Nanos) {
+    #[inline]
+    fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> (Nanos, Nanos) {
         let parameters = &self.parameters;
         let command = if first_of_command { parameters.output_command } else { Nanos::ZERO };
         let busy = command + Nanos::from_nanos(parameters.output_unit.as_nanos() * u64::from(units));
@@ -244,5 +215,45 @@ impl Front {
     /// Busy time of the link in each direction, and of the output stage.
     pub(super) fn busy_ns(&self) -> ([u64; 2], u64) {
         ([0, 1].map(|link: usize| self.links[link].busy().as_nanos()), self.output.busy().as_nanos())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_sim::Op;
+
+    use super::*;
+    use crate::models::ssd::testing::SLOW_LINK;
+
+    fn read(id: u64, queue: u16) -> Request {
+        Request { queue, ..Request::new(id, Op::Read, 0, 8) }
+    }
+
+    #[test]
+    fn a_full_queue_waits_and_queues_take_turns() {
+        let mut front = Front::new(Arc::new(SLOW_LINK));
+        let mut commands = Pool::new();
+        let numbers = [0, 0, 1, 1].map(|queue| commands.insert(Command::new(read(0, queue), Nanos::ZERO)));
+        assert_eq!(numbers.map(|number| front.enter(&mut commands, number)), [true, false, true, false]);
+        assert_eq!(front.next(&commands), None);
+        front.leave(1);
+        front.leave(0);
+        // The turn of queue 0 has passed.
+        assert_eq!([(); 3].map(|()| front.next(&commands)), [Some(numbers[3]), Some(numbers[1]), None]);
+    }
+
+    #[test]
+    fn commands_wait_for_the_processor_and_data_for_the_output_stage_and_the_link() {
+        let mut front = Front::new(Arc::new(SLOW_LINK));
+        let [first, second] = [0, 1].map(|id| front.understand(Nanos::ZERO, &read(id, 0), 1).as_nanos());
+        assert_eq!((first, second, front.waits().processor_ns), (150, 250, 100));
+        let mut command = Command::new(read(0, 0), Nanos::ZERO);
+        let at = Nanos::from_nanos(1_000);
+        front.send(at, &mut command, at, (4_096, 1), Source::Flash);
+        assert_eq!(command.latest.as_nanos(), 1_000 + 10 + 4_096);
+        front.send(at, &mut command, at, (4_096, 1), Source::Memory);
+        assert_eq!(command.latest.as_nanos(), 1_000 + 10 + 2 * 4_096, "it waits for the link alone");
+        let end = front.end_of_read(at, &command);
+        assert_eq!((end, front.completion_of(at, &command, end)), (command.latest, end + SLOW_LINK.completion));
     }
 }

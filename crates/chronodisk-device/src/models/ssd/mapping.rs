@@ -1,50 +1,13 @@
-//! The mapping table in flash, in time: look-ups that have to be read, and pages that are written back.
+//! Commands and the mapping table in flash: look-ups that have to be read first, and pages that are written back.
 
 use chronodisk_sim::{Nanos, Op};
 
-use super::device::{Owner, Ssd};
+use super::device::Ssd;
 use super::events::Event;
 use super::flash::Class;
 use super::ftl::{Mapping, Stream, Unit};
-use super::pool::{NONE, Pool};
-use super::read::RowRead;
-
-/// Reads of parts of the mapping table, with their waiting requests.
-#[derive(Clone, Debug)]
-pub(super) struct MappingReads {
-    reads: Pool<Reading>,
-    waiters: Pool<Waiter>,
-    /// Indices of the current reads.
-    active: Vec<u32>,
-    /// Parts that are to be written when a die has room for them.
-    unwritten: Vec<Unit>,
-    next_die: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    unit: Unit,
-    /// Last command in the list of waiters.
-    waiters: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    command: u32,
-    next: u32,
-}
-
-impl Default for MappingReads {
-    fn default() -> Self {
-        MappingReads {
-            reads: Pool::new(),
-            waiters: Pool::new(),
-            active: Vec::new(),
-            unwritten: Vec::new(),
-            next_die: 0,
-        }
-    }
-}
+use super::pool::NONE;
+use super::records::{Owner, RowRead};
 
 impl Ssd {
     /// Looks up the places of a command's units, and continues with the command afterwards.
@@ -59,9 +22,8 @@ impl Ssd {
         for unit in first..end {
             let access = self.ftl.access_mapping(unit, change);
             if let Some(part) = access.write_back {
-                self.statistics.mapping_written_back += 1;
                 self.read_mapping(number, part.unit);
-                self.mapping_reads.unwritten.push(part.unit);
+                self.mapping_reads.write_back(part.unit);
             }
             if let Some(part) = access.read {
                 self.read_mapping(number, part.unit);
@@ -73,40 +35,23 @@ impl Ssd {
 
     /// A command waits for a part of the table, which is read once however many wait for it.
     fn read_mapping(&mut self, number: u32, unit: Unit) {
-        let reads = &self.mapping_reads;
-        let place = reads.active.iter().copied().find(|&place| reads.reads[place].unit == unit);
-        let place = match place {
-            Some(place) => place,
-            None => {
-                let slot = self.ftl.lookup(unit).unwrap_or_else(|| self.slot_as_written(unit));
-                let place = self.mapping_reads.reads.insert(Reading { unit, waiters: NONE });
-                self.mapping_reads.active.push(place);
-                let read = RowRead::of(slot, self, self.parameters.buffer.mapping_read_bytes);
-                let transaction = self.read_transaction(&read, Class::MappingRead, Owner::Mapping(place));
-                self.statistics.mapping_reads += 1;
-                self.flash.submit(self.now, transaction, &mut self.events);
-                place
-            }
-        };
-        let last = self.mapping_reads.reads[place].waiters;
-        if last != NONE && self.mapping_reads.waiters[last].command == number {
-            return;
+        let wait = self.mapping_reads.wait(number, unit);
+        if wait.begins {
+            let slot = self.ftl.lookup(unit).unwrap_or_else(|| self.as_written.slot(unit));
+            let bytes = self.parameters.buffer.mapping_read_bytes;
+            let read = RowRead::of(slot, self.parameters.geometry(), bytes);
+            let transaction = self.transactions.read(&read, Class::MappingRead, Owner::Mapping(wait.place));
+            self.flash.submit(self.now, transaction, &mut self.events);
         }
-        let waiter = self.mapping_reads.waiters.insert(Waiter { command: number, next: last });
-        self.mapping_reads.reads[place].waiters = waiter;
-        self.commands[number].pending += 1;
+        self.commands[number].pending += u32::from(wait.joins);
     }
 
     /// Handles a part of the table that is in the controller at `at`.
     pub(super) fn mapping_done(&mut self, place: u32, at: Nanos) {
-        let reading = self.mapping_reads.reads.remove(place);
-        self.mapping_reads.active.retain(|&other| other != place);
-        let mut waiter = reading.waiters;
-        while waiter != NONE {
-            let Waiter { command, next } = self.mapping_reads.waiters.remove(waiter);
+        let mut waiting = self.mapping_reads.done(place);
+        while let Some(command) = self.mapping_reads.next_waiter(&mut waiting) {
             self.statistics.mapping_wait += (at - self.commands[command].latest.min(at)).as_nanos();
             self.mapping_part_known(command, at);
-            waiter = next;
         }
     }
 
@@ -134,17 +79,9 @@ impl Ssd {
 
     /// Appends the waiting translation units, as far as there is room.
     pub(super) fn append_waiting_mapping(&mut self) {
-        while let Some(&unit) = self.mapping_reads.unwritten.last() {
-            let Some(die) = self.ftl.die_with_room(Stream::Mapping, self.mapping_reads.next_die) else { return };
-            self.mapping_reads.unwritten.pop();
-            let appended = self.ftl.append(Stream::Mapping, die, unit).expect("the die has room");
-            if let Some(superpage) = appended.completed {
-                self.mapping_reads.next_die = (die + 1) % self.parameters.geometry().dies();
-                self.program(die, superpage, Stream::Mapping, NONE);
-                self.collect(die);
-            } else {
-                self.mapping_reads.next_die = die;
-            }
+        while let Some((die, superpage)) = self.mapping_reads.append(&mut self.ftl) {
+            self.program(die, superpage, Stream::Mapping, NONE);
+            self.collect(die);
         }
     }
 }

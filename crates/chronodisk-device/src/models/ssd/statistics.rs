@@ -2,28 +2,18 @@
 
 use chronodisk_sim::{Nanos, Op, Request};
 
-use super::device::Ssd;
-use crate::Probe;
-
 /// Counts since instant zero that no part keeps for itself.
 #[derive(Clone, Debug)]
 pub(super) struct SsdStatistics {
-    requests: [u64; Op::ALL.len()],
-    sectors: [u64; Op::ALL.len()],
+    pub(super) requests: [u64; Op::ALL.len()],
+    pub(super) sectors: [u64; Op::ALL.len()],
     /// Completion minus arrival, by operation and by class of length: see [`class_of`].
     latencies: Vec<u64>,
     pub(super) bytes_from_memory: u64,
     pub(super) units_written: u64,
     pub(super) units_modified: u64,
-    pub(super) units_ahead: u64,
-    pub(super) writes_held_back: u64,
-    /// Time that writes waited for places in the buffer, and commands for the mapping table.
-    pub(super) buffer_wait: u64,
+    /// Time that commands waited for the mapping table.
     pub(super) mapping_wait: u64,
-    pub(super) mapping_reads: u64,
-    pub(super) mapping_written_back: u64,
-    /// Valid units of the superblocks collected.
-    pub(super) collected_valid: u64,
     pub(super) pages_programmed: u64,
 }
 
@@ -39,13 +29,7 @@ impl Default for SsdStatistics {
             bytes_from_memory: 0,
             units_written: 0,
             units_modified: 0,
-            units_ahead: 0,
-            writes_held_back: 0,
-            buffer_wait: 0,
             mapping_wait: 0,
-            mapping_reads: 0,
-            mapping_written_back: 0,
-            collected_valid: 0,
             pages_programmed: 0,
         }
     }
@@ -83,13 +67,13 @@ impl SsdStatistics {
     }
 
     /// Reads, or writes with appends.
-    fn moved(&self, op: Op) -> u64 {
+    pub(super) fn moved(&self, op: Op) -> u64 {
         let appends = if op == Op::Write { self.requests[Op::ZoneAppend as usize] } else { 0 };
         self.requests[op as usize] + appends
     }
 
     /// The latency that this number of a million requests do not exceed.
-    fn percentile(&self, op: Op, per_million: u64) -> u64 {
+    pub(super) fn percentile(&self, op: Op, per_million: u64) -> u64 {
         let classes = &self.latencies[row_of(op) * CLASSES_PER_OP..][..CLASSES_PER_OP];
         let rank = (self.moved(op) * per_million).div_ceil(1_000_000);
         let mut passed = 0;
@@ -102,123 +86,6 @@ impl SsdStatistics {
         0
     }
 }
-
-impl Ssd {
-    pub(super) fn tell(&self, sink: &mut dyn Probe) {
-        let statistics = &self.statistics;
-        for (op, [requests, sectors]) in Op::ALL.into_iter().zip(NAMES) {
-            if op.is_for_zones() && !self.ftl.has_zones() {
-                break;
-            }
-            sink.counter(requests, statistics.requests[op as usize]);
-            if !sectors.is_empty() {
-                sink.counter(sectors, statistics.sectors[op as usize]);
-            }
-        }
-        for (op, names) in [Op::Read, Op::Write].into_iter().zip(PERCENTILES) {
-            if statistics.moved(op) > 0 {
-                for (name, per_million) in names.into_iter().zip([500_000, 900_000, 990_000, 999_000, 999_900]) {
-                    sink.gauge(name, "us", statistics.percentile(op, per_million) as f64 / 1e3);
-                }
-            }
-        }
-        self.tell_flash(sink);
-        self.tell_delays(sink);
-    }
-
-    fn tell_flash(&self, sink: &mut dyn Probe) {
-        let (statistics, counters) = (&self.statistics, self.ftl.counters());
-        let flash = self.flash.statistics();
-        for (name, value) in [
-            ("bytes-read-from-memory", statistics.bytes_from_memory),
-            ("units-read-ahead", statistics.units_ahead),
-            ("units-written", statistics.units_written),
-            ("units-read-to-modify", statistics.units_modified),
-            ("mapping-reads", statistics.mapping_reads),
-            ("mapping-written-back", statistics.mapping_written_back),
-            ("flash-reads", flash.works[0]),
-            ("flash-programs", flash.works[1]),
-            ("flash-pages-programmed", statistics.pages_programmed),
-            ("flash-erases", flash.works[2]),
-            ("flash-suspensions", flash.suspensions),
-            ("collections", counters.collections),
-            ("collected-valid-units", statistics.collected_valid),
-            ("moved-units", counters.moved_units),
-            ("wear-levellings", counters.levellings),
-            ("levelled-units", counters.levelled_units),
-            ("units-written-to-slc", counters.cached_units),
-            ("units-moved-from-slc", counters.emptied_units),
-            ("slc-superblocks-emptied", counters.emptyings),
-            ("log-blocks-merged", counters.merges),
-            ("log-blocks-merged-in-part", counters.partial_merges),
-            ("log-blocks-switched", counters.switches),
-            ("unused-units", counters.unused_units),
-            ("padded-units", counters.padded_units),
-            ("trimmed-units", counters.trimmed_units),
-        ] {
-            sink.counter(name, value);
-        }
-        sink.gauge("write-amplification", "", counters.write_amplification());
-        let geometry = self.parameters.geometry();
-        let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_superblocks(die)).sum();
-        sink.gauge("free-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
-        if self.parameters.ftl.slc_cache.is_some() {
-            let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_slc_superblocks(die)).sum();
-            sink.gauge("free-slc-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
-        }
-        if let Some((open, active)) = self.ftl.zones_in_use() {
-            sink.gauge("open-zones", "", f64::from(open));
-            sink.gauge("active-zones", "", f64::from(active));
-        }
-        sink.gauge("erases-per-superblock", "", counters.erases as f64 / f64::from(geometry.superblocks()));
-        let elapsed = self.now.as_nanos().max(1) as f64;
-        let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));
-        sink.gauge("die-utilisation", "%", share(flash.die_busy, geometry.dies()));
-        sink.gauge("bus-utilisation", "%", share(self.flash.bus_busy(), geometry.channels));
-        let (links, output) = self.front.busy_ns();
-        sink.gauge("link-from-host-utilisation", "%", share(links[0], 1));
-        sink.gauge("link-to-host-utilisation", "%", share(links[1], 1));
-        sink.gauge("output-utilisation", "%", share(output, 1));
-    }
-
-    /// Waiting times of requests by cause, summed over all requests.
-    fn tell_delays(&self, sink: &mut dyn Probe) {
-        let flash = self.flash.statistics();
-        let waits = self.front.waits();
-        for (name, value) in [
-            ("wait-for-die-ns", flash.die_wait),
-            ("wait-for-collector-ns", flash.collector_wait),
-            ("wait-for-bus-ns", flash.bus_wait),
-            ("wait-for-mapping-ns", self.statistics.mapping_wait),
-            ("wait-for-buffer-ns", self.statistics.buffer_wait),
-            ("wait-for-link-ns", waits.link_ns),
-            ("wait-for-processor-ns", waits.processor_ns),
-            ("wait-for-output-ns", waits.output_ns),
-        ] {
-            sink.counter(name, value);
-        }
-        sink.counter("writes-held-back", self.statistics.writes_held_back);
-    }
-}
-
-/// Names of the counts of requests and of sectors, in the order of [`Op::ALL`].
-const NAMES: [[&str; 2]; Op::ALL.len()] = [
-    ["read-requests", "read-sectors"],
-    ["write-requests", "write-sectors"],
-    ["flush-requests", ""],
-    ["discard-requests", "discard-sectors"],
-    ["write-zeroes-requests", "write-zeroes-sectors"],
-    ["zone-append-requests", "zone-append-sectors"],
-    ["zone-reset-requests", ""],
-    ["zone-open-requests", ""],
-    ["zone-close-requests", ""],
-    ["zone-finish-requests", ""],
-];
-
-const PERCENTILES: [[&str; 5]; 2] = [
-    ["read-latency-p50", "read-latency-p90", "read-latency-p99", "read-latency-p99.9", "read-latency-p99.99"],
-    ["write-latency-p50", "write-latency-p90", "write-latency-p99", "write-latency-p99.9", "write-latency-p99.99"],
-];
 
 #[cfg(test)]
 mod tests {

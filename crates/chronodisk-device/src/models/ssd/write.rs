@@ -1,46 +1,24 @@
 //! Writes: into the buffer when there is room, and out of it a superpage at a time; flushes and discards.
 
-use chronodisk_sim::{Nanos, Request, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, Request};
 
-use super::device::{Owner, Ssd};
-use super::durability::WHOLE_UNIT;
-use super::flash::{Class, Transaction, Work};
-use super::front::Direction;
-use super::ftl::{Stream, Superpage, Unit};
-use super::geometry::DieIndex;
+use super::admission::Admitted;
+use super::destager::Leaving;
+use super::device::Ssd;
+use super::events::Event;
+use super::flash::Class;
+use super::ftl::{Stream, Unit};
+use super::luck::mix;
 use super::parameters::UnwrittenRead;
-use super::pool::NONE;
-use super::read::{RowRead, UnitLocation, mix, vary};
-
-/// A superpage being programmed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Program {
-    superpage: Superpage,
-    die: DieIndex,
-    stream: Stream,
-    /// Entries of the buffer that are in it, linked.
-    first: u32,
-}
-
-/// The host's partly filled superpage on a die, as a list of its entries in the buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenSuperpage {
-    first: u32,
-}
-
-impl OpenSuperpage {
-    pub(super) const EMPTY: OpenSuperpage = OpenSuperpage { first: NONE };
-}
-
-/// Units that are admitted together at most: the link carries them in one piece.
-const MOST_ADMITTED: u32 = 32;
+use super::records::{Owner, RowRead, UnitLocation};
+use super::units::WHOLE_UNIT;
 
 impl Ssd {
     /// Begins a write with known mapping: its partially covered units must be read first.
     pub(super) fn write(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (whole, whole_end) = self.whole_units_of(&request);
-        let (first, end) = self.units_of(&request);
+        let (whole, whole_end) = self.units.whole(&request);
+        let (first, end) = self.units.of(&request);
         let command = &mut self.commands[number];
         (command.pending, command.latest) = (1, self.now);
         let ends = [Some(first), (end - 1 > first).then_some(end - 1)];
@@ -50,8 +28,8 @@ impl Ssd {
             {
                 self.commands[number].pending += 1;
                 self.statistics.units_modified += 1;
-                let read = RowRead::of(slot, self, self.parameters.geometry().unit_bytes);
-                let transaction = self.read_transaction(&read, Class::HostRead, Owner::Modify(number));
+                let read = RowRead::of(slot, self.parameters.geometry(), self.parameters.geometry().unit_bytes);
+                let transaction = self.transactions.read(&read, Class::HostRead, Owner::Modify(number));
                 self.flash.submit(self.now, transaction, &mut self.events);
             }
         }
@@ -63,44 +41,17 @@ impl Ssd {
         let command = &mut self.commands[number];
         command.pending -= 1;
         command.latest = command.latest.max(at);
-        if command.pending == 0 {
-            command.since = self.now;
-            let alone = self.writes.first().is_none();
-            self.writes.push(&mut self.commands, number);
-            if alone {
-                self.admit();
-            } else {
-                self.statistics.writes_held_back += 1;
-            }
+        if command.pending == 0 && self.admission.enter(self.now, &mut self.commands, number) {
+            self.admit();
         }
     }
 
     /// Accepts data of waiting writes, as far as the buffer has room.
     pub(super) fn admit(&mut self) {
-        while let Some(number) = self.writes.first() {
-            let command = self.commands[number];
-            let units = (command.end_unit - command.next_unit).min(self.buffer.free()).min(MOST_ADMITTED);
-            if units == 0 {
-                return;
-            }
-            self.buffer_mut().admit(units);
-            let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-            let begin = (u64::from(command.next_unit) * sectors).max(command.request.lba.0);
-            let end = (u64::from(command.next_unit + units) * sectors).min(command.request.end().0);
-            let ready = self.now.max(command.latest);
-            let there = match command.request.op.moves_data() {
-                true => self.front.transfer(self.now, ready, (end - begin) * SECTOR_BYTES, Direction::FromHost),
-                false => ready,
-            };
-            let there = if self.ftl.has_zones() { self.in_order(there) } else { there };
-            self.events.push(there, super::events::Event::Arrived { command: number, units });
-            let command = &mut self.commands[number];
-            command.next_unit += units;
-            if command.next_unit == command.end_unit {
-                self.statistics.buffer_wait += (self.now - command.since).as_nanos();
-                let next = self.writes.pop(&self.commands);
-                debug_assert_eq!(next, Some(number));
-            }
+        let (now, commands, front) = (self.now, &mut self.commands, &mut self.front);
+        while let Some(admitted) = self.admission.admit(now, commands, (&mut self.buffer, &self.units), front) {
+            let Admitted { command, units, at } = admitted;
+            self.events.push(at, Event::Arrived { command, units });
         }
     }
 
@@ -120,7 +71,7 @@ impl Ssd {
             if request.fua && !self.parameters.buffer.protected {
                 self.flush(number);
             } else {
-                let (begin, end) = self.units_of(&request);
+                let (begin, end) = self.units.of(&request);
                 let into_buffer = self.parameters.buffer.write_unit.as_nanos() * u64::from(end - begin);
                 let jitter = self.write_jitter();
                 self.answer(number, self.now + Nanos::from_nanos(into_buffer) + jitter);
@@ -134,7 +85,7 @@ impl Ssd {
     fn put(&mut self, request: &Request, first: Unit, last: Unit) {
         let ends = match self.parameters.buffer.protected {
             true => [WHOLE_UNIT; 2],
-            false => [first, last].map(|unit| self.sectors_of_unit(request, unit)),
+            false => [first, last].map(|unit| self.units.changed_in(request, unit)),
         };
         let buffer = self.buffer_mut();
         buffer.put_sectors(first, ends[0]);
@@ -142,12 +93,6 @@ impl Ssd {
         if last > first {
             buffer.put_sectors(last, ends[1]);
         }
-    }
-
-    /// The instant, or the arrival of the previous data if that is later.
-    fn in_order(&mut self, there: Nanos) -> Nanos {
-        self.last_arrival = self.last_arrival.max(there);
-        self.last_arrival
     }
 
     /// A write's random latency, drawn by the number of the write.
@@ -170,9 +115,7 @@ impl Ssd {
             return;
         }
         let order = self.buffer.order();
-        let command = &mut self.commands[number];
-        (command.pending, command.order) = (held, order);
-        self.flushes.push(&mut self.commands, number);
+        self.flushes.enter(&mut self.commands, number, held, order);
         self.destage();
     }
 
@@ -180,32 +123,9 @@ impl Ssd {
     pub(super) fn settle(&mut self, entry: u32) {
         let order = self.buffer.entry(entry).order;
         self.buffer_mut().release(entry);
-        let mut at = self.flushes.first();
-        let mut answered = false;
-        while let Some(number) = at {
-            let command = &mut self.commands[number];
-            if order < command.order {
-                command.pending -= 1;
-                answered |= command.pending == 0;
-            }
-            at = (command.next != NONE).then_some(command.next);
-        }
-        // Flushes cover all earlier writes, so the first one completes first.
-        while answered
-            && let Some(number) = self.flushes.first()
-            && self.commands[number].pending == 0
-        {
-            self.flushes.pop(&self.commands);
+        self.flushes.settle(&mut self.commands, order);
+        while let Some(number) = self.flushes.take_done(&self.commands) {
             self.answer(number, self.now);
-        }
-    }
-
-    /// Whether something that waits for a program must not wait for a whole superpage.
-    fn must_empty(&self) -> bool {
-        match (self.flushes.first(), self.buffer.first_order()) {
-            // The entries of the last flush include the entries of earlier flushes.
-            (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
-            _ => false,
         }
     }
 
@@ -215,196 +135,22 @@ impl Ssd {
             return self.destage_zones();
         }
         loop {
-            let die = match self.buffer.first_unit() {
-                Some(unit) => match self.ftl.bound_die(unit) {
-                    Some(die) => self.ftl.host_stream_for(die, unit).map(|_| die),
-                    None => self.choose_die(),
-                },
-                None => None,
-            };
-            let Some(die) = die else { break };
-            if !self.fill(die) {
-                break;
-            }
-        }
-        self.pad_what_must_leave();
-    }
-
-    /// A die for the next superpage, if enough units wait for one: the next in turn without a program, otherwise the
-    /// next that may queue another.
-    fn choose_die(&mut self) -> Option<DieIndex> {
-        let dies = self.programs_of.len() as u32;
-        let needed = self.parameters.geometry().units_per_superpage();
-        let cached = self.parameters.ftl.slc_cache.is_some();
-        let enough = self.must_empty() || self.buffer.dirty() >= needed;
-        let enough_for_one_bit = cached && self.buffer.dirty() >= self.ftl.units_per_superpage(Stream::Cache);
-        if !(enough || enough_for_one_bit) {
-            return None;
-        }
-        let most = self.parameters.buffer.programs_per_die;
-        let mut second = None;
-        let mut die = self.next_die;
-        for _ in 0..dies {
-            let waiting = self.programs_of[die as usize];
-            let stream = if waiting < most { self.ftl.host_stream(die) } else { None };
-            if stream.is_some_and(|stream| enough || stream == Stream::Cache) {
-                if waiting == 0 {
-                    second = Some(die);
-                    break;
-                }
-                second = second.or(Some(die));
-            }
-            die = if die + 1 == dies { 0 } else { die + 1 };
-        }
-        let chosen = second?;
-        self.next_die = if chosen + 1 == dies { 0 } else { chosen + 1 };
-        Some(chosen)
-    }
-
-    /// Appends units to the die's superpage until it is full or no unit for that die waits. Returns whether any was
-    /// appended.
-    fn fill(&mut self, die: DieIndex) -> bool {
-        let Some(first) = self.buffer.first_unit() else { return self.pad_if_dynamic(die) };
-        let mut appended = false;
-        if !self.ftl.joins_begun(die, first) {
-            self.pad(die);
-            appended = true;
-        }
-        let Some(stream) = self.ftl.host_stream_for(die, first) else { return appended };
-        loop {
-            match self.buffer.first_unit() {
-                None => return self.pad_if_dynamic(die) || appended,
-                Some(unit) if self.ftl.bound_die(unit).is_some_and(|bound| bound != die) => return appended,
-                Some(unit) if !self.ftl.joins_begun(die, unit) => return appended,
-                Some(_) => {}
-            }
-            let Some((entry, wanted)) = self.buffer_mut().take() else { return appended };
-            appended = true;
-            if !wanted {
-                self.settle(entry);
-                continue;
-            }
-            let unit = self.buffer.entry(entry).unit;
-            let place = self.ftl.append(stream, die, unit).expect("the die has room");
-            let open = &mut self.open[die as usize];
-            let first = std::mem::replace(&mut open.first, entry);
-            self.buffer_mut().set_next(entry, first);
-            if let Some(superpage) = place.completed {
-                self.program_host(die, superpage);
-                return true;
-            }
-        }
-    }
-
-    /// Pads a partly filled superpage for which no further unit waits, if dies are chosen freely.
-    fn pad_if_dynamic(&mut self, die: DieIndex) -> bool {
-        let open = self.open[die as usize].first != NONE;
-        if open && self.ftl.bound_die(self.buffer.entry(self.open[die as usize].first).unit).is_none() {
-            self.pad(die);
-        }
-        open
-    }
-
-    fn pad(&mut self, die: DieIndex) {
-        let begun = self.ftl.pad(Stream::Host, die).or_else(|| self.ftl.pad(Stream::Cache, die));
-        if let Some(superpage) = begun {
-            self.program_host(die, superpage);
-        }
-    }
-
-    /// Pads partly filled superpages if a flush waits for them, or if the buffer is full of them.
-    fn pad_what_must_leave(&mut self) {
-        let stuck = self.buffer.free() == 0 && self.programs_under_way == 0 && self.buffer.dirty() == 0;
-        if !stuck && (self.flushes.first().is_none() || self.buffer.dirty() > 0) {
-            return;
-        }
-        for die in 0..self.open.len() as u32 {
-            if self.open[die as usize].first != NONE {
-                self.pad(die);
-            }
-        }
-    }
-
-    fn program_host(&mut self, die: DieIndex, superpage: Superpage) {
-        let first = std::mem::replace(&mut self.open[die as usize].first, NONE);
-        self.programs_of[die as usize] += 1;
-        self.programs_under_way += 1;
-        self.program(die, superpage, Stream::Host, first);
-        self.collect(die);
-    }
-
-    /// Hands a superpage to the flash.
-    pub(super) fn program(&mut self, die: DieIndex, superpage: Superpage, stream: Stream, first: u32) {
-        let number = self.programs.insert(Program { superpage, die, stream, first });
-        let geometry = self.parameters.geometry();
-        let place = match geometry.one_shot_pages {
-            1 => superpage.index % geometry.cells.pages_per_word_line(),
-            _ => 0,
-        };
-        let one_bit = self.ftl.is_slc(superpage.superblock);
-        let pages = geometry.planes_per_die * if one_bit { 1 } else { geometry.one_shot_pages };
-        self.statistics.pages_programmed += u64::from(pages);
-        let class = match stream {
-            Stream::Host | Stream::Cache => Class::HostProgram,
-            Stream::Mapping => Class::MappingProgram,
-            Stream::Collector | Stream::Levelling | Stream::Emptying => Class::CollectorProgram,
-        };
-        let transaction = Transaction {
-            work: Work::Program,
-            class,
-            die,
-            pages,
-            bytes: pages * geometry.page_bytes,
-            array: self.program_time(superpage, place),
-            row: NONE,
-            planes: 0,
-            owner: Owner::Program(number),
-        };
-        self.flash.submit(self.now, transaction, &mut self.events);
-    }
-
-    /// Time of the array to program a superpage, by its place in the word line and its own variation.
-    fn program_time(&self, superpage: Superpage, place: u32) -> Nanos {
-        let arrays = &self.parameters.arrays;
-        if self.ftl.is_slc(superpage.superblock) {
-            return arrays.slc.program;
-        }
-        let time = arrays.program[place as usize].as_nanos();
-        let amplitude = arrays.program_variation.as_nanos();
-        if amplitude == 0 {
-            return Nanos::from_nanos(time);
-        }
-        let number = u64::from(superpage.superblock) << 20 ^ u64::from(superpage.index);
-        Nanos::from_nanos(vary(time, amplitude, mix(!self.seed ^ number)).max(1))
-    }
-
-    /// Handles the end of a superpage's program.
-    pub(super) fn program_done(&mut self, number: u32) {
-        let Program { superpage, die, stream, first } = self.programs.remove(number);
-        self.ftl.programmed(superpage);
-        match stream {
-            Stream::Host | Stream::Cache => {
-                self.programs_of[die as usize] -= 1;
-                self.programs_under_way -= 1;
-                let mut entry = first;
-                while entry != NONE {
-                    let next = self.buffer.entry(entry).next;
-                    self.settle(entry);
-                    entry = next;
+            let awaited_below = self.flushes.awaited_below(&self.commands);
+            match self.destager.next(&mut self.buffer, &mut self.ftl, awaited_below) {
+                None => return,
+                Some(Leaving::Settled(entry)) => self.settle(entry),
+                Some(Leaving::Program { die, superpage, first }) => {
+                    self.program(die, superpage, Stream::Host, first);
+                    self.collect(die);
                 }
             }
-            Stream::Mapping => {}
-            Stream::Collector | Stream::Levelling | Stream::Emptying => self.moved_superpage_done(die, superpage),
         }
-        self.collect(die);
-        self.admit();
-        self.destage();
     }
 
     /// The host discards a request's range.
     pub(super) fn discard(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let (begin, end) = self.whole_units_of(&request);
+        let (begin, end) = self.units.whole(&request);
         self.trim(begin, end);
         self.answer(number, self.now);
     }
@@ -419,7 +165,7 @@ impl Ssd {
     /// Begins a write of zeros. Whole units are discarded. Other zeros are written, but need not cross the link.
     pub(super) fn write_zeroes(&mut self, number: u32) {
         let request = self.commands[number].request;
-        if self.units_of(&request) == self.whole_units_of(&request) {
+        if self.units.of(&request) == self.units.whole(&request) {
             self.discard(number);
         } else {
             self.look_up(number, true);

@@ -7,10 +7,10 @@
 //! buffer. A reset completes when the zone is empty. Its superblocks are erased when their dies have no other work, or
 //! before the host's work if no other superblock is free.
 
-use chronodisk_sim::{Op, SECTOR_BYTES, Status};
+use chronodisk_sim::{Op, Status};
 
 use super::device::Ssd;
-use super::ftl::{Stream, Superpage, Unit, ZoneIndex};
+use super::ftl::{Stream, Superpage, ZoneIndex};
 use super::geometry::DieIndex;
 use super::pool::NONE;
 use crate::{ZoneCondition, ZoneReport};
@@ -19,17 +19,16 @@ impl Ssd {
     /// Handles a decoded command of a zoned drive, except reads and flushes.
     pub(super) fn zone_command(&mut self, number: u32) {
         let request = self.commands[number].request;
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
-        if !request.lba.0.is_multiple_of(sectors) || !u64::from(request.sectors).is_multiple_of(sectors) {
+        if !self.units.is_aligned(&request) {
             return self.refuse(number, Status::InvalidField);
         }
-        let (first, end) = self.units_of(&request);
+        let (first, end) = self.units.of(&request);
         match request.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
                 match self.ftl.write_to_zone(first, end - first, request.op == Op::ZoneAppend) {
                     Ok(place) => {
                         let command = &mut self.commands[number];
-                        command.request.lba.0 = u64::from(place) * sectors;
+                        command.request.lba.0 = self.units.first_sector(place);
                         (command.next_unit, command.next_arrival) = (place, place);
                         command.end_unit = place + (end - first);
                         self.write(number);
@@ -44,7 +43,7 @@ impl Ssd {
 
     /// Opens, closes, finishes or resets a zone for the host.
     fn manage_zone(&mut self, number: u32, op: Op) {
-        let (first, _) = self.units_of(&self.commands[number].request);
+        let (first, _) = self.units.of(&self.commands[number].request);
         let zone = self.ftl.zone_of(first);
         if first != self.ftl.units_of_zone(zone).start {
             return self.refuse(number, Status::InvalidField);
@@ -67,12 +66,11 @@ impl Ssd {
     /// programmed, and the rest of a zone is in the buffer, which keeps its contents. Full zones come first, since each
     /// is active for a moment.
     pub(super) fn fill_zones(&mut self, zones: &[ZoneReport]) {
-        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
         let is_full = |zone: &ZoneReport| zone.condition == ZoneCondition::Full;
         for full in [true, false] {
             for zone in zones.iter().filter(|zone| is_full(zone) == full && (full || zone.written_sectors > 0)) {
-                let number = self.ftl.zone_of((zone.start / sectors) as Unit);
-                let rest = self.ftl.fill_zone(number, zone.written_sectors.div_ceil(sectors) as u32, full);
+                let number = self.ftl.zone_of(self.units.unit_of(zone.start));
+                let rest = self.ftl.fill_zone(number, self.units.holding(zone.written_sectors), full);
                 self.buffer_mut().admit(rest.end - rest.start);
                 rest.clone().for_each(|unit| self.buffer_mut().put(unit));
                 if !rest.is_empty() {
@@ -98,7 +96,7 @@ impl Ssd {
         let mut waiters = std::mem::take(&mut self.zone_waiters);
         waiters.retain(|&number| {
             let request = self.commands[number].request;
-            let zone = self.ftl.zone_of(self.units_of(&request).0);
+            let zone = self.ftl.zone_of(self.units.of(&request).0);
             let settled = self.ftl.zone_is_settled(zone);
             if settled {
                 if request.op == Op::ZoneReset {
@@ -153,8 +151,7 @@ impl Ssd {
         let first = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
         self.ftl.set_begun_in_zone(zone, None);
         let die: DieIndex = self.parameters.geometry().die_of_superblock(superpage.superblock);
-        self.programs_of[die as usize] += 1;
-        self.programs_under_way += 1;
+        self.destager.program_begun(die);
         self.program(die, superpage, Stream::Host, first);
     }
 }

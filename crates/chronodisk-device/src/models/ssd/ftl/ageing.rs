@@ -27,10 +27,11 @@ use std::sync::Arc;
 
 use chronodisk_sim::RandomStream;
 
+use super::blocks::RestingBlock;
 use super::fixed_point::FixedPoint;
 use super::permutation::Permutation;
 use super::reverse::Reverse;
-use super::state::{Counts, Resting, RestingBlock};
+use super::state::{Counts, Resting};
 use super::{Allocation, BlockUse, Ftl, FtlParameters, Unit, Untimed, ZoneIndex, ZoneParameters};
 use crate::flat_table::FlatTable;
 

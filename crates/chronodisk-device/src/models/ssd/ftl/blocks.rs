@@ -28,6 +28,24 @@ impl BlockUse {
     }
 }
 
+/// A superblock of a drive at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RestingBlock {
+    pub(super) state: BlockUse,
+    /// Index in the order in which the superblocks of its die were closed.
+    pub(super) closing: u32,
+    pub(super) erases: u32,
+    /// With a block map: the logical block whose data superblock this is, plus one.
+    pub(super) home: u32,
+    /// The units that it held in order when it was closed as a log before it was full; otherwise zero.
+    pub(super) in_order: u32,
+}
+
+impl RestingBlock {
+    pub(super) const FREE: RestingBlock =
+        RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0, in_order: 0 };
+}
+
 /// A group of a die's superblocks with the same use, see [`Pools`].
 pub(super) type Pool = u32;
 

@@ -20,7 +20,7 @@
 
 use super::super::geometry::{DieIndex, Slot};
 use super::blocks::{BlockUse, Field, SuperblockIndex};
-use super::collector::Move;
+use super::collection::Move;
 use super::{Frontier, Ftl, FtlParameters, Stream, Superpage, Unit};
 use crate::flat_table::FlatTable;
 use crate::footprint;

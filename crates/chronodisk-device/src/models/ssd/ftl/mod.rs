@@ -36,6 +36,7 @@ pub(crate) mod ageing;
 #[cfg(test)]
 mod ageing_tests;
 mod blocks;
+mod collection;
 mod collector;
 mod counters;
 pub(super) mod fixed_point;
@@ -63,18 +64,19 @@ use crate::flat_table::FlatTable;
 use crate::footprint;
 pub(crate) use blocks::SuperblockIndex;
 use blocks::{BlockUse, Blocks, Field};
-pub(crate) use collector::{CollectionReason, Move, Urgency};
+pub(crate) use collection::{CollectionReason, Move, Urgency};
 pub(crate) use counters::FtlCounters;
 use log_blocks::LogBlocks;
 use mapping_cache::MappingCache;
 pub(crate) use parameters::{
     Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, SlcCache, VictimPolicy, WearLevelling,
+    ZoneParameters,
 };
 use reverse::Reverse;
 pub(crate) use untimed::Untimed;
 use victims::Victims;
+pub(crate) use zones::ZoneIndex;
 use zones::Zones;
-pub(crate) use zones::{ZoneIndex, ZoneParameters};
 
 /// Number of an addressed unit. The host's units begin at 0; units of a mapping table in flash follow.
 pub(crate) type Unit = u32;
@@ -333,6 +335,7 @@ impl Ftl {
     }
 
     /// Units that a program command of the stream writes.
+    #[cfg(test)]
     pub(crate) fn units_per_superpage(&self, stream: Stream) -> u32 {
         self.sizes.superpage(stream)
     }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::super::geometry::{DieIndex, Geometry};
-use super::zones::ZoneParameters;
 
 /// The choices of a flash translation layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +173,21 @@ pub(crate) enum Mapping {
 /// Bytes of an entry of the mapping table in flash.
 pub(crate) const ENTRY_BYTES: u32 = 4;
 
+/// Parameters of zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ZoneParameters {
+    /// Distance between the beginnings of neighbouring zones, in units.
+    pub(crate) size_units: u32,
+    /// Units of a zone that can be written.
+    pub(crate) capacity_units: u32,
+    /// Dies that a zone is on.
+    pub(crate) dies: u32,
+    /// Zones that can be open.
+    pub(crate) most_open: u32,
+    /// Zones that can be open or closed.
+    pub(crate) most_active: u32,
+}
+
 impl FtlParameters {
     /// Units that hold the mapping table; zero if it is in memory. Their addresses follow the host's.
     pub(crate) fn translation_units(&self) -> u32 {
@@ -225,6 +239,12 @@ impl FtlParameters {
     /// Superblocks of a die with one bit in a cell.
     pub(crate) fn slc_superblocks(&self) -> u32 {
         self.slc_cache.map_or(0, |cache| cache.superblocks)
+    }
+
+    /// Whether a superblock has one bit in a cell.
+    #[inline]
+    pub(crate) fn is_slc(&self, superblock: u32) -> bool {
+        self.slc_cache.is_some_and(|cache| superblock % self.geometry.blocks_per_plane < cache.superblocks)
     }
 
     /// Most valid units of a die with which the collector can always gain space: without a superblock each for the open

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use twox_hash::XxHash64;
 
-use super::blocks::{Blocks, Field, Pools};
+use super::blocks::{Blocks, Field, Pools, RestingBlock};
 use super::log_blocks::{self, LogBlocks};
 use super::mapping_cache::MappingCache;
 use super::reverse::Reverse;
@@ -39,24 +39,6 @@ pub(crate) struct Resting {
     pub(super) counters: FtlCounters,
     /// Present for a zoned drive, whose maps have no entries.
     pub(super) zones: Option<RestingZones>,
-}
-
-/// A superblock of a drive at rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RestingBlock {
-    pub(super) state: BlockUse,
-    /// Index in the order in which the superblocks of its die were closed.
-    pub(super) closing: u32,
-    pub(super) erases: u32,
-    /// With a block map: the logical block whose data superblock this is, plus one.
-    pub(super) home: u32,
-    /// The units that it held in order when it was closed as a log before it was full; otherwise zero.
-    pub(super) in_order: u32,
-}
-
-impl RestingBlock {
-    pub(super) const FREE: RestingBlock =
-        RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0, in_order: 0 };
 }
 
 /// Source of the bytes of a saved state.

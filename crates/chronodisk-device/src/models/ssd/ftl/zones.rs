@@ -31,31 +31,16 @@
 use chronodisk_sim::Status;
 
 use super::super::geometry::{DieIndex, Slot};
-use super::blocks::{BlockUse, Field, SuperblockIndex};
-use super::collector::Collection;
-use super::collector::{CollectionReason, Victim};
-use super::state::RestingBlock;
-use super::{Appended, Ftl, FtlParameters, Stream, Superpage, Unit, Urgency};
+use super::blocks::{BlockUse, Field, RestingBlock, SuperblockIndex};
+use super::collection::{Collection, CollectionReason, Urgency};
+use super::collector::Victim;
+use super::parameters::{FtlParameters, ZoneParameters};
+use super::{Appended, Ftl, Stream, Superpage, Unit};
 use crate::flat_table::FlatTable;
 use crate::footprint;
 
 /// Number of a zone in the drive.
 pub(crate) type ZoneIndex = u32;
-
-/// Parameters of zones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ZoneParameters {
-    /// Distance between the beginnings of neighbouring zones, in units.
-    pub(crate) size_units: u32,
-    /// Units of a zone that can be written.
-    pub(crate) capacity_units: u32,
-    /// Dies that a zone is on.
-    pub(crate) dies: u32,
-    /// Zones that can be open.
-    pub(crate) most_open: u32,
-    /// Zones that can be open or closed.
-    pub(crate) most_active: u32,
-}
 
 /// States of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
