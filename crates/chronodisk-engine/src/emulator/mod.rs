@@ -14,6 +14,7 @@
 //! protocol.
 
 mod connection;
+mod identity;
 mod limits;
 mod pace;
 mod server;

@@ -1,14 +1,13 @@
 //! Sessions of a server: limits, counters, and sessions that outlive their connections.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ServerConfig;
 
+use super::identity::fresh_id;
 use super::limits::Workshop;
 use super::session::{CALL_LIMIT, DeviceMaker, Session, SessionEnd};
 use crate::host::MonotonicClock;
@@ -281,13 +280,6 @@ impl State {
             _ => None,
         }
     }
-}
-
-/// Session numbers are random, so that they can't be guessed.
-pub(super) fn fresh_id() -> io::Result<SessionId> {
-    let mut id = [0; 16];
-    SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("the host has no random numbers"))?;
-    Ok(SessionId(id))
 }
 
 /// A panicked thread's data are still consistent: it panics only inside a session, and that session then ends.

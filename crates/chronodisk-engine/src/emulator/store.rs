@@ -55,7 +55,7 @@ impl StorePlace {
 
 fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result<FileStore, StoreError> {
     if path.is_dir() {
-        let name = super::sessions::fresh_id().map_or(0, |id| u128::from_le_bytes(id.0));
+        let name = super::identity::fresh_id().map_or(0, |id| u128::from_le_bytes(id.0));
         let path = path.join(format!("session-{name:032x}"));
         let file = FileStore::create(&path, capacity_bytes, durability)?;
         // An unnamed file is deleted at the end of the session, for any cause.

@@ -354,21 +354,7 @@ impl<P: Protocol> Connection<P> {
                 false => state.protocol.execute(slot, &mut Attempt(&mut ***store)),
             };
             let took = shared.now().saturating_sub(asked);
-            let bytes = match (executed, request) {
-                (Ok(()), _) => Transfer::Moved { took },
-                (Err(NotMoved::WouldWait), Some(request)) => {
-                    slow.push(state.begin_moving(slot, request, work));
-                    Transfer::Moving
-                }
-                (Err(NotMoved::WouldWait), None) => {
-                    shared.note_store_error(&StoreError::WouldWait);
-                    Transfer::Failed { took }
-                }
-                (Err(NotMoved::Failed(reason)), _) => {
-                    shared.note_store_error(&reason);
-                    Transfer::Failed { took }
-                }
-            };
+            let bytes = state.transferred(&shared, executed, took, (slot, request, work), slow);
             match request.filter(|_| shared.shadowing.is_none()) {
                 Some(request) => worker.arrived(request, bytes, seen.or(begun.take())),
                 None => state.protocol.complete(slot, Status::Ok),
@@ -383,6 +369,32 @@ impl<P: Protocol> Connection<P> {
 }
 
 impl<P: Protocol> State<P> {
+    /// The transfer of a request after the attempt to move its bytes. If the store would wait, the request is slow.
+    fn transferred(
+        &mut self,
+        shared: &Shared,
+        executed: Result<(), NotMoved>,
+        took: Nanos,
+        (slot, request, work): (u32, Option<Request>, Work),
+        slow: &mut Vec<Slow<P::Payload>>,
+    ) -> Transfer {
+        match (executed, request) {
+            (Ok(()), _) => Transfer::Moved { took },
+            (Err(NotMoved::WouldWait), Some(request)) => {
+                slow.push(self.begin_moving(slot, request, work));
+                Transfer::Moving
+            }
+            (Err(NotMoved::WouldWait), None) => {
+                shared.note_store_error(&StoreError::WouldWait);
+                Transfer::Failed { took }
+            }
+            (Err(NotMoved::Failed(reason)), _) => {
+                shared.note_store_error(&reason);
+                Transfer::Failed { took }
+            }
+        }
+    }
+
     /// Whether the connection's own thread must act: it does not poll for input, or can't send.
     pub fn needs_attention(&self) -> bool {
         self.broken || !self.listening || self.protocol.outlet() != Outlet::Open

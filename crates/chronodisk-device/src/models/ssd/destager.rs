@@ -181,7 +181,10 @@ impl Destager {
             let (entry, wanted) = buffer.take().expect("a unit waits");
             appended = true;
             if !wanted {
-                self.stage = Stage::Fill { die, stream, appended };
+                // The next unit may begin the superpage, and may belong to a logical block without room.
+                let begins = self.open[die as usize] == NONE;
+                self.stage =
+                    if begins { Stage::Begin { die, appended } } else { Stage::Fill { die, stream, appended } };
                 return Some(Leaving::Settled(entry));
             }
             let place = ftl.append(stream, die, unit).expect("the die has room");
