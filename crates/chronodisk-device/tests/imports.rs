@@ -1,5 +1,5 @@
-//! Imports have no circle: of files that import each other, in a loop of any length, none can be read or changed without
-//! the others.
+//! Imports have no circle: of files that import each other, in a loop of any length, none can be read or changed
+//! without the others.
 //!
 //! Only `use` declarations count. Re-exports by parent modules are not followed.
 

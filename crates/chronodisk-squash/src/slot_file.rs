@@ -36,8 +36,8 @@ pub(crate) struct SlotFile {
 }
 
 impl SlotFile {
-    /// Begins an image in two files that were made for it, with an identity of its own. The image is one when its header
-    /// is [written](Self::write_header).
+    /// Begins an image in two files that were made for it, with an identity of its own. The image is one when its
+    /// header is [written](Self::write_header).
     pub(crate) fn begin(
         file: StoreFile,
         sums: StoreFile,

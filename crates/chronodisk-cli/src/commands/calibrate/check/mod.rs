@@ -37,7 +37,7 @@ const REPS: u32 = 3;
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
 
-/// Beyond this, with several processors. Their clocks differ by up to a quantum, and the native run has the host's noise.
+/// Bound with several processors: their clocks differ by up to a quantum, and native run times are noisy.
 const ERROR_MAX_PERCENT_PARALLEL: f64 = 15.0;
 /// Runs of a pair, when stolen time spoils each. The last one counts.
 const ATTEMPTS_MAX: u32 = 5;
@@ -331,13 +331,13 @@ fn table(report: &Report) -> String {
         let [median, least, greatest] = row.guest_run_s;
         let range = format!("({least:.3}, {greatest:.3})");
         let [from, to] = row.error_interval_percent;
-        let confidence = row.interval_confidence * 100.0;
+        let interval = format!("{from:+.1} to {to:+.1} % ({:.0} %)", row.interval_confidence * 100.0);
         let repeated = match row.pairs_repeated {
             0 => String::new(),
             times => format!("; {times} pairs repeated (stolen time)"),
         };
         text += &format!(
-            "{:<12}{:>14.3}{:>14.3}{median:>13.3}  {range:<20}{:>+7.1} %  {from:+.1} to {to:+.1} % ({confidence:.0} %){repeated}\n",
+            "{:<12}{:>14.3}{:>14.3}{median:>13.3}  {range:<20}{:>+7.1} %  {interval}{repeated}\n",
             row.program, row.native_cpu_s[0], row.native_run_s[0], row.error_percent
         );
     }
