@@ -1,9 +1,8 @@
 """Whole programs in a guest against this host, in alternating pairs: the guest's run time over the native CPU time.
 
-The experiment is `chronodisk calibrate --check` with its programs: with the costs that `calibrate` measures just before,
-and with the built-in ones. `--cpus N` runs the programs that use several processors in guests with N instead, against
-their native run time on as many; it needs the kernel of `chronodisk kernel build processors`, and the result is kept
-beside the other one.
+The experiment is `chronodisk calibrate --check` with its programs: with the costs that `calibrate` measures just
+before, and with the built-in ones. `--cpus N` compares guests with N processors with native run times on as many, for
+programs that use them. It needs the kernel of `chronodisk kernel build processors`, and has a result of its own.
 """
 
 import argparse
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from common.command import RESULTS, keep, note
-
 from kernel_work.experiment import CHECK_FAILED, call
 
 SCHEMA = "chronodisk.experiment.guest-programs/1"
