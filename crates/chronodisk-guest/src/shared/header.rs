@@ -125,6 +125,7 @@ fn header() -> String {
 type Definitions = Vec<(&'static str, String)>;
 
 /// Constants with a comment each, or one for several.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn constants() -> Vec<(Definitions, &'static str)> {
     let quoted = |text: &str| format!("\"{text}\"");
     vec![

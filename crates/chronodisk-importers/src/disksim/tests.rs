@@ -66,6 +66,7 @@ fn every_value_arrives_exactly() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn unknown_and_malformed_parameters_are_named_with_their_place() {
     for (from, to, expected) in [
         ("Preseeking level", "Preseeking levle", "`Preseeking level` is missing in `EXAMPLE_DRIVE`"),

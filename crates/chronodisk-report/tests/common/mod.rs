@@ -37,6 +37,7 @@ pub fn record(order: u64, arrival_us: u64, due_us: u64, completed_us: u64) -> Re
 }
 
 /// A run on `device` whose repetitions took `run_times_ms` in the guest.
+#[expect(clippy::too_many_lines, reason = "all fields of a result")]
 pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestRecord]) -> RunResult {
     let rep = |(index, run_time_ms): (usize, &u64)| RepResult {
         index: index as u32,

@@ -137,13 +137,10 @@ pub fn serve(
     let guard = guard.map_err(|error| Failure::host(format!("can't start the guard of --run: {error}")))?;
     // After the guard, which must not count as an offspring of the program.
     let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
+    let (first, uri) = (addresses.first(), uris.first().map(String::as_str));
+    let places = ending::Places { first, uri, block_device: block_device.as_deref() };
     let child = match arguments.run.as_ref().zip(guard) {
-        Some((command, guard)) => {
-            let (first, uri) = (addresses.first(), uris.first().map(String::as_str));
-            let places = ending::Places { first, uri, block_device: block_device.as_deref() };
-            let child = ending::captive(arguments, command, places, &guard)?;
-            Some((child, guard))
-        }
+        Some((command, guard)) => Some((ending::captive(arguments, command, places, &guard)?, guard)),
         None => {
             announce(arguments, &uris);
             None

@@ -379,23 +379,12 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
     let mut blocks = vec![RestingBlock::FREE; geometry.superblocks() as usize];
     let mut valid_by_superblock = vec![0; blocks.len()];
     let mut predicted = 0.0;
-    let mut points: Vec<(u32, u32, FixedPoint)> = Vec::new();
+    let mut points = FixedPoints { parameters, known: Vec::new() };
     let translation_units = parameters.translation_units();
     let mut dies = Vec::with_capacity(geometry.dies() as usize);
     for (die, valid) in (0..).zip(units_by_die(parameters, occupied)) {
         let superblocks = superblocks_with_data(parameters, valid);
-        let known = points.iter().position(|point| (point.0, point.1) == (superblocks, valid));
-        let known = known.unwrap_or_else(|| {
-            let share = f64::from(valid) / (f64::from(superblocks) * f64::from(units_per_superblock));
-            let share = share.clamp(1e-6, 1.0 - 1e-6);
-            points.push((
-                superblocks,
-                valid,
-                FixedPoint::new(parameters.collector.policy, units_per_superblock, share),
-            ));
-            points.len() - 1
-        });
-        let point = &points[known].2;
+        let point = points.of(superblocks, valid);
         predicted += point.write_amplification() / f64::from(geometry.dies());
         let counts = point.draw(superblocks, u64::from(valid));
         // The fewer are valid, the longer ago it was written; where in the die that is doesn't matter.
@@ -453,6 +442,27 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
     let translation = parameters.logical_units..parameters.addressed_units();
     let counts = Counts::of_mapped([0..occupied, translation], parameters.addressed_units(), valid_by_superblock);
     Some((Ftl::from_counted(resting, counts, seed).expect("the draw is consistent"), predicted))
+}
+
+/// Fixed points by superblocks with data and valid units; few dies differ in them.
+struct FixedPoints<'a> {
+    parameters: &'a FtlParameters,
+    known: Vec<(u32, u32, FixedPoint)>,
+}
+
+impl FixedPoints<'_> {
+    fn of(&mut self, superblocks: u32, valid: u32) -> &FixedPoint {
+        let known = self.known.iter().position(|point| (point.0, point.1) == (superblocks, valid));
+        let known = known.unwrap_or_else(|| {
+            let units_per_superblock = self.parameters.geometry.units_per_superblock();
+            let share = f64::from(valid) / (f64::from(superblocks) * f64::from(units_per_superblock));
+            let share = share.clamp(1e-6, 1.0 - 1e-6);
+            let point = FixedPoint::new(self.parameters.collector.policy, units_per_superblock, share);
+            self.known.push((superblocks, valid, point));
+            self.known.len() - 1
+        });
+        &self.known[known].2
+    }
 }
 
 impl DrawnDie {

@@ -15,6 +15,7 @@
 //! the profile's, and every entry of the map against its slot. An accepted state is one that the drive can reach.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use twox_hash::XxHash64;
@@ -260,16 +261,7 @@ impl Resting {
         });
         let frontiers = frontiers.collect();
         let counters = FtlCounters::from_words(std::array::from_fn(|_| numbers.u64()));
-        let mut numbers = Numbers((*blocks).as_ref());
-        let mut read_blocks = Vec::with_capacity(geometry.superblocks() as usize);
-        for _ in 0..geometry.superblocks() {
-            let Some(state) = BlockUse::from_code(numbers.u32()) else {
-                return damaged("a superblock is of no known use");
-            };
-            let (closing, erases) = (numbers.u32(), numbers.u32());
-            let (home, in_order) = (numbers.u32(), numbers.u32());
-            read_blocks.push(RestingBlock { state, closing, erases, home, in_order });
-        }
+        let read_blocks = resting_blocks((*blocks).as_ref(), geometry.superblocks())?;
         let zones = parameters.zones().map(|zone| RestingZones::of_words(zone, words_of((*map).as_ref())));
         let map = if zones.is_some() { FlatTable::new(0) } else { FlatTable::in_memory(map) };
         let resting = Resting {
@@ -315,13 +307,10 @@ impl Ftl {
         let mut slc_victims = Victims::of_slc(&parameters);
         let homes = resting_blocks.iter().map(|block| (block.state, block.home, block.in_order));
         let logs = log_blocks::with_homes(&parameters, homes, &map).or_else(damaged)?;
-        if frontiers.iter().flatten().any(Option::is_some) {
-            if logs.is_some() {
-                return damaged("a log is open in a drive at rest");
-            }
-            if zones.is_some() {
-                return damaged("a superblock is open for no zone");
-            }
+        match frontiers.iter().flatten().any(Option::is_some) {
+            true if logs.is_some() => return damaged("a log is open in a drive at rest"),
+            true if zones.is_some() => return damaged("a superblock is open for no zone"),
+            _ => {}
         }
         for (superblock, resting) in (0..).zip(&resting_blocks) {
             blocks.set(superblock, Field::Valid, valid[superblock as usize]);
@@ -333,15 +322,13 @@ impl Ftl {
             let of_die = die * geometry.blocks_per_plane..(die + 1) * geometry.blocks_per_plane;
             state.frontiers = frontiers;
             state.valid = valid[of_die.start as usize..of_die.end as usize].iter().sum();
-            if of_die.clone().any(|superblock| resting_blocks[superblock as usize].state == BlockUse::Victim) {
-                return damaged("a superblock is being collected");
-            }
             if zones.is_none() {
                 check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes, blocks.pools())?;
             }
             // From the last to the first, so that the first is used first.
             for superblock in of_die.clone().rev() {
                 match resting_blocks[superblock as usize].state {
+                    BlockUse::Victim => return damaged("a superblock is being collected"),
                     BlockUse::Free if valid[superblock as usize] > 0 => {
                         return damaged("a free superblock holds data");
                     }
@@ -352,15 +339,13 @@ impl Ftl {
                     state => blocks.set_use(superblock, state),
                 }
             }
-            let mut closed: Vec<u32> =
-                of_die.filter(|&superblock| resting_blocks[superblock as usize].state == BlockUse::Closed).collect();
-            closed.sort_by_key(|&superblock| resting_blocks[superblock as usize].closing);
-            for superblock in closed {
+            // Only the host empties zones.
+            let is_kept = |superblock: u32| zones.is_some() && valid[superblock as usize] > 0;
+            for superblock in closed_in_order(of_die, &resting_blocks) {
                 let pool = blocks.pools().of(die, superblock);
                 blocks.close(pool, superblock);
                 match &mut slc_victims {
-                    // The host is the one that empties zones.
-                    _ if zones.is_some() && valid[superblock as usize] > 0 => {}
+                    _ if is_kept(superblock) => {}
                     Some(victims) if pool != die => victims.add(&mut blocks, die, superblock),
                     _ => victims.add(&mut blocks, die, superblock),
                 }
@@ -370,8 +355,8 @@ impl Ftl {
             check_room(&blocks, &dies, &sizes, logs.as_ref())?;
         }
         let zones = zones.and_then(|zones| Zones::from_rest(&parameters, &zones));
-        let cache = MappingCache::new(&parameters);
         Ok(Ftl {
+            cache: MappingCache::new(&parameters),
             parameters,
             sizes,
             map,
@@ -383,10 +368,32 @@ impl Ftl {
             logs,
             zones,
             dies,
-            cache,
             counters,
         })
     }
+}
+
+/// The superblocks of a section.
+fn resting_blocks(section: &[u8], superblocks: u32) -> Result<Vec<RestingBlock>, StateError> {
+    let mut numbers = Numbers(section);
+    let mut blocks = Vec::with_capacity(superblocks as usize);
+    for _ in 0..superblocks {
+        let Some(state) = BlockUse::from_code(numbers.u32()) else {
+            return damaged("a superblock is of no known use");
+        };
+        let (closing, erases) = (numbers.u32(), numbers.u32());
+        let (home, in_order) = (numbers.u32(), numbers.u32());
+        blocks.push(RestingBlock { state, closing, erases, home, in_order });
+    }
+    Ok(blocks)
+}
+
+/// The closed superblocks among these, in the order of their closing.
+fn closed_in_order(superblocks: Range<u32>, resting: &[RestingBlock]) -> Vec<u32> {
+    let is_closed = |superblock: &u32| resting[*superblock as usize].state == BlockUse::Closed;
+    let mut closed: Vec<u32> = superblocks.filter(is_closed).collect();
+    closed.sort_by_key(|&superblock| resting[superblock as usize].closing);
+    closed
 }
 
 /// Beyond the endurance of any flash. Larger counts could only overflow.
@@ -451,7 +458,7 @@ impl Counts {
     }
 
     /// Counts of a state in which exactly these units are mapped, with this number in each superblock.
-    pub(super) fn of_mapped(ranges: [std::ops::Range<Unit>; 2], addressed: u32, valid: Vec<u32>) -> Self {
+    pub(super) fn of_mapped(ranges: [Range<Unit>; 2], addressed: u32, valid: Vec<u32>) -> Self {
         let mut regions = FlatTable::new(regions_of(addressed));
         for range in ranges {
             for region in range.start / REGION_UNITS..range.end.div_ceil(REGION_UNITS) {
@@ -482,7 +489,7 @@ fn check_unwritten(resting: &Resting) -> Result<(), StateError> {
 /// Checks that each open superblock is open for one stream, and in a place where its next superpage begins.
 fn check_frontiers(
     frontiers: &[Option<Frontier>; Stream::ALL.len()],
-    of_die: std::ops::Range<u32>,
+    of_die: Range<u32>,
     blocks: &[RestingBlock],
     sizes: &Sizes,
     pools: Pools,
