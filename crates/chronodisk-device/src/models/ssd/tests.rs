@@ -428,6 +428,29 @@ fn sequential_reads_are_read_ahead_of() {
     assert!(hits > 120, "{hits}");
 }
 
+/// The first unit of a superpage may be trimmed while it waits in the buffer, and the next belong to a logical block
+/// without a log.
+#[test]
+fn drives_with_logs_go_on_beside_discards_of_any_size() {
+    for (changes, seed) in (1..9).flat_map(|seed| [(&[LOG_BLOCKS][..], seed), (&FEW_LOGS, seed)]) {
+        let mut drive = build_text(&small(changes), seed);
+        let mut stream = RandomStream::new(seed, "test", "writes and discards");
+        let sectors = drive.info().capacity_sectors;
+        let outcome = closed_loop(drive.as_mut(), 8, 12_000, |id| {
+            let (op, count, grain) = match stream.below(12) {
+                0 | 1 => (Op::Discard, 1 + stream.below(400), 1),
+                2 => (Op::WriteZeroes, 1 + stream.below(100), 1),
+                3 => return Request::new(id, Op::Flush, 0, 0),
+                4 if stream.below(50) == 0 => (Op::Discard, sectors / 2, 1),
+                4..8 => (Op::Read, 32, 8),
+                _ => (Op::Write, 32, 8),
+            };
+            Request::new(id, op, stream.below((sectors - count) / grain) * grain, count as u32)
+        });
+        assert!(outcome.last > Nanos::from_millis(100), "{changes:?}: {}", outcome.last);
+    }
+}
+
 /// Random writes over the whole drive, several times its size.
 #[test]
 fn a_full_drive_goes_on_under_every_policy() {
