@@ -51,6 +51,11 @@ impl Admission {
         self.waits
     }
 
+    /// Whether a write waits for places.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.writes.first().is_some()
+    }
+
     /// A write is ready for the buffer. Returns whether no other one waits.
     #[inline]
     pub(super) fn enter(&mut self, now: Nanos, commands: &mut Pool<Command>, number: u32) -> bool {

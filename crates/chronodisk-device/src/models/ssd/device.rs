@@ -230,6 +230,10 @@ impl DeviceModel for Ssd {
             self.now = at;
             if let Some((_, event)) = self.events.pop_until(at) {
                 self.happen(event, completed);
+                debug_assert!(
+                    self.buffer.free() == 0 || !self.admission.waits_for_room(),
+                    "a write waits for no place"
+                );
             }
         }
         if completed.len() == before {

@@ -451,6 +451,23 @@ fn drives_with_logs_go_on_beside_discards_of_any_size() {
     }
 }
 
+/// The places of discarded data are free when the data leave the buffer, and no program ends then.
+#[test]
+fn waiting_writes_go_on_when_all_of_the_buffer_is_discarded() {
+    let ring = [("[buffer]", "[buffer]\nrelease = \"in-order\"")];
+    for (changes, seed) in (1..9).flat_map(|seed| [(&[][..], seed), (&ring, seed), (&FEW_LOGS, seed)]) {
+        let mut drive = build_text(&small(changes), seed);
+        let mut stream = RandomStream::new(seed, "test", "writes and discards");
+        let sectors = drive.info().capacity_sectors;
+        let outcome = closed_loop(drive.as_mut(), 8, 6_000, |id| match stream.below(8) {
+            0 => Request::new(id, Op::Discard, 0, sectors as u32),
+            1 => Request::new(id, Op::Flush, 0, 0),
+            _ => Request::new(id, Op::Write, stream.below(sectors / 8 - 64) * 8, 8 << stream.below(7)),
+        });
+        assert!(outcome.last > Nanos::from_millis(100), "{changes:?}: {}", outcome.last);
+    }
+}
+
 /// Random writes over the whole drive, several times its size.
 #[test]
 fn a_full_drive_goes_on_under_every_policy() {

@@ -134,16 +134,23 @@ impl Ssd {
         if self.ftl.has_zones() {
             return self.destage_zones();
         }
+        let mut freed = false;
         loop {
             let awaited_below = self.flushes.awaited_below(&self.commands);
             match self.destager.next(&mut self.buffer, &mut self.ftl, awaited_below) {
-                None => return,
-                Some(Leaving::Settled(entry)) => self.settle(entry),
+                None => break,
+                Some(Leaving::Settled(entry)) => {
+                    self.settle(entry);
+                    freed = true;
+                }
                 Some(Leaving::Program { die, superpage, first }) => {
                     self.program(die, superpage, Stream::Host, first);
                     self.collect(die);
                 }
             }
+        }
+        if freed {
+            self.admit();
         }
     }
 

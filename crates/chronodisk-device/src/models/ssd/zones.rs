@@ -121,6 +121,7 @@ impl Ssd {
             self.settle(entry);
             entry = next;
         }
+        self.admit();
         self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));
     }
 
