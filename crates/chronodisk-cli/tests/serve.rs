@@ -11,6 +11,8 @@ mod command;
 mod encrypted;
 #[path = "serve/ends.rs"]
 mod ends;
+#[path = "serve/far_memory.rs"]
+mod far_memory;
 #[path = "serve/iscsi.rs"]
 mod iscsi;
 #[path = "serve/limits.rs"]
