@@ -1,7 +1,7 @@
 # Each target is one script or one cargo call; read those for the details.
 
 .PHONY: help build install uninstall package kernel-package container release trial kernels demo check test test-fast test-long attack soak faults \
-	squash-soak bench devices-check ageing fuzz advisories
+	squash-soak bench devices-check ageing reproduce fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench       the benchmarks"
 	@echo "make devices-check  every profile under plain and mixed loads, beside what was published of its device; kept in experiments/results"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
+	@echo "make reproduce   every table and figure of the five papers, 10 hours; PAPER=memulator; TIER=slow: the papers' sizes, days"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
 
@@ -97,6 +98,9 @@ bench:
 
 devices-check:
 	$(MAKE) -C experiments devices-check
+
+reproduce:
+	$(MAKE) -C experiments reproduce
 
 ageing:
 	for test in drawn_16_gb drive_of_1_tb drive_of_4_tb that_mqsim_gives_up; do \
