@@ -355,7 +355,7 @@ def main() -> None:
         waits["ext3, 2 GiB of memory"] = undecided(clock_name, "ext3", "2GiB", sizes.file_bytes)
         bounded = undecided(clock_name, "ext3", "2GiB", sizes.file_bytes, dirty_bytes=64 << 20)
         waits["the same, at most 64 MiB dirty"] = bounded
-        unread = undecided(clock_name, "ext3", "2GiB", sizes.unread_file_bytes, "--ignore-journal")
+        unread = undecided(clock_name, "ext3", "2GiB", sizes.unread_file_bytes, "--debug", "journal=ignored")
         waits["ext3, journal not read"] = unread
     found = {
         "schema": "chronodisk.experiments.david-table2/1",

@@ -160,7 +160,7 @@ def paused(folder: Path) -> list[dict[str, Any]]:
     for clock in (EXACT, GUEST):
         note(f"latency: {' '.join(clock)}, a second of thinking in each request")
         plain = latencies(folder, clock, 1_000_000, "psync", 1, REQUESTS_PAUSED)
-        stopped = latencies(folder, clock, 1_000_000, "psync", 1, REQUESTS_PAUSED, "--model-delay", "1s")
+        stopped = latencies(folder, clock, 1_000_000, "psync", 1, REQUESTS_PAUSED, "--debug", "model-delay=1s")
         moved_us = (stopped["p50"] - plain["p50"]) / 1e3
         rows.append({"clock": clock[0], "cpu": clock[1], "p50_moved_us": moved_us, "within": abs(moved_us) < 10})
     return rows

@@ -110,7 +110,7 @@ NEEDS = {
     "stress": ["stress-ng"],
     "disturbed": ["fio"],
 }
-DISTURBANCE = ["--clock-disturbance", "100us", "--model-delay", "0us..300us"]
+DISTURBANCE = ["--debug", "clock-disturbance=100us", "--debug", "model-delay=0us..300us"]
 
 
 class Stopwatch:

@@ -64,8 +64,8 @@ class Arm:
 
 
 EXACT, EXACT_MEASURED, GUEST = ("exact", "zero"), ("exact", "measured"), ("guest", "measured")
-THINKING = ("--model-delay", "250us..5ms")
-SLOW_STORE = ("--store-rate", "10MB")
+THINKING = ("--debug", "model-delay=250us..5ms")
+SLOW_STORE = ("--debug", "store-rate=10MB")
 REFERENCE = Arm("exact", EXACT)
 GUEST_REFERENCE = Arm("guest", GUEST, against="exact, CPU measured")
 ARMS = [
@@ -271,7 +271,7 @@ def in_real_time(reps: int, workload: Workload, full: bool) -> list[dict[str, An
         note(f"figure 13: {device}")
         cell = Cell(workload, device, "none")
         for thinking in THINKING_MS:
-            options = ("--model-delay", f"{thinking * 1000:.0f}us")
+            options = ("--debug", f"model-delay={thinking * 1000:.0f}us")
             for clock in (("real", "wall"), GUEST):
                 if clock == GUEST and not full and thinking not in (0.0, 1.0, 2.0):
                     continue

@@ -40,8 +40,6 @@ const REQUESTS: usize = 1000;
 /// Requests with a sleep in each call of the model; a request takes two to three calls.
 const REQUESTS_DELAYED: usize = 60;
 
-const MODEL_DELAY: &str = "50ms";
-
 /// Tolerance: a share of the device's latency, or a time, whichever is larger.
 const TOLERATED_SHARE: f64 = 0.05;
 const TOLERATED_US: f64 = 5.0;
@@ -154,7 +152,7 @@ fn measure() -> Accuracy {
         rows.extend(rows_of(host, &BTreeMap::from(seen)));
 
         let device = "constant-1ms";
-        let [p50_us, p50_delayed_us] = [&[][..], &["--model-delay", MODEL_DELAY]].map(|flags| {
+        let [p50_us, p50_delayed_us] = [&[][..], &["--debug", "model-delay=50ms"]].map(|flags| {
             eprintln!("host {host}: {device} {}", flags.join(" "));
             let job = [JOBS[0]];
             let all = (0..REPETITIONS).flat_map(|_| latencies(device, flags, &job, REQUESTS_DELAYED).remove(&JOBS[0]));
@@ -363,7 +361,7 @@ fn render(result: &Accuracy) -> String {
     }
     for row in &result.model_delay {
         text.push_str(&format!(
-            "host {}, {}: p50 {:.2} µs, with {MODEL_DELAY} slept in every call of the model {:.2} µs: {:+.2} µs, {}\n",
+            "host {}, {}: p50 {:.2} µs, with 50 ms slept in every call of the model {:.2} µs: {:+.2} µs, {}\n",
             row.host,
             row.device,
             row.p50_us,

@@ -117,7 +117,7 @@ fn at_a_server_with_or_without_speculation_the_figures_are_the_same() {
     let server = Server::start(&place, &["--device", "constant-1ms", "--device", "first-disk"]);
     let here = place.simulate("here", &["--device", "first-disk"]);
     let there = place.simulate("there", &["--device", "first-disk", "--server", &server.address]);
-    let behind = ["--device", "first-disk", "--server", &server.address, "--no-speculation"];
+    let behind = ["--device", "first-disk", "--server", &server.address, "--debug", "speculation=off"];
     let behind = place.simulate("behind", &behind);
     assert_eq!(figures(&here), figures(&there));
     assert_eq!(figures(&here), figures(&behind));

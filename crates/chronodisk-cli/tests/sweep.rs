@@ -205,8 +205,8 @@ fn wrong_sweeps_are_refused() {
             "wrong.toml:3: options.workload: invalid value 'seq-raed' for '--workload <NAME>'",
         ),
         (
-            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'null'\nno_speculation = 3\n",
-            "wrong.toml:5: options.no_speculation: unexpected value '3' for '--no-speculation'",
+            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'null'\njson = 3\n",
+            "wrong.toml:5: options.json: unexpected value '3' for '--json'",
         ),
         (
             "command = 'simulate'\n[options]\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",

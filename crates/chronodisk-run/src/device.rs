@@ -12,7 +12,7 @@ use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::{SECTOR_BYTES, TextFile};
 
-use crate::arguments::{Elsewhere, PROGRAM_PREFIX};
+use crate::arguments::{DebugSettings, Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
 use crate::folder::RunDirectory;
 use crate::hash::hash_of;
@@ -324,11 +324,11 @@ impl Device {
     }
 
     /// A new model at instant zero, local or remote.
-    pub fn port(&self, elsewhere: &Elsewhere) -> Result<ModelPort, Failure> {
+    pub fn port(&self, elsewhere: &Elsewhere, debug: &DebugSettings) -> Result<ModelPort, Failure> {
         let reset = Reset {
             seed: self.build.seed,
             capacity_bytes: self.build.capacity_bytes.unwrap_or(0),
-            speculate: !elsewhere.no_speculation,
+            speculate: !debug.speculation_off,
             ..Reset::default()
         };
         Ok(match (&self.source, &elsewhere.server) {
@@ -347,7 +347,7 @@ impl Device {
     }
 
     /// The guest's choice of a local or remote model.
-    pub fn choice(&self, elsewhere: &Elsewhere) -> ModelChoice {
+    pub fn choice(&self, elsewhere: &Elsewhere, debug: &DebugSettings) -> ModelChoice {
         match (&self.source, &elsewhere.server) {
             (Source::Program(command), _) => ModelChoice::Program { command: command.clone() },
             (Source::Profile(profile), server) => {
@@ -355,7 +355,7 @@ impl Device {
                 match server {
                     None => ModelChoice::Profile { text, label },
                     Some(address) => {
-                        let speculate = !elsewhere.no_speculation;
+                        let speculate = !debug.speculation_off;
                         let (address, token) = (address.clone(), elsewhere.server_token.clone());
                         let tls_certificates = elsewhere.server_tls_certificates.clone();
                         ModelChoice::Server { address, token, tls_certificates, text, label, speculate }

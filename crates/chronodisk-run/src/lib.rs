@@ -33,7 +33,8 @@ mod whatif;
 mod zones;
 
 pub use arguments::{
-    Attach, DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions, SquashArguments, model_lost,
+    Attach, DebugSetting, DebugSettings, DeviceOptions, Elsewhere, LabelArguments, Reps, ResultOptions,
+    SquashArguments, model_lost,
 };
 pub use crash::{
     CrashArguments, CrashChecked, CrashProgress, CrashRecorded, CutCount, StateChoice, check_states, crash_checker,

@@ -15,7 +15,8 @@ use chronodisk_report::{BackgroundScan, LogWriter, Simulation, StreamedSummary, 
 use chronodisk_run::device::{self, Device};
 use chronodisk_run::memory::MemoryOptions;
 use chronodisk_run::{
-    DeviceOptions, Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory, RunFolder, model_lost, quantity,
+    DebugSetting, DebugSettings, DeviceOptions, Elsewhere, EndFlag, EndSignals, FreshDirectory, RunDirectory,
+    RunFolder, model_lost, quantity,
 };
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
@@ -119,6 +120,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     memory: MemoryOptions,
+
+    /// Tests the emulator; the figures stay the same. speculation=off keeps a --server from computing ahead
+    #[arg(long, value_name = "KEY=VALUE", hide_short_help = true, value_parser = DebugSetting::of_simulation)]
+    debug: Vec<DebugSetting>,
 }
 
 fn workload_parser() -> impl TypedValueParser<Value = Workload> {
@@ -185,7 +190,9 @@ pub fn execute(arguments: Arguments) -> Outcome {
 
 /// The device's model, below the host that chooses places if the load has one.
 fn port(arguments: &Arguments, device: &Device) -> Result<ModelPort, Failure> {
-    let port = device.port(&arguments.elsewhere)?;
+    let debug = DebugSettings::new(&arguments.debug);
+    arguments.elsewhere.expect_server_for(&debug)?;
+    let port = device.port(&arguments.elsewhere, &debug)?;
     match arguments.extensions.write_anywhere {
         Some(anywhere) => anywhere.surround(port, arguments.block_size.unwrap_or(4_096), arguments.on.seed),
         None => Ok(port),

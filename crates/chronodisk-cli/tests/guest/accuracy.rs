@@ -33,7 +33,7 @@ fn programs_see_the_device_and_not_the_emulator() {
         // fio's own histogram is up to 1 % coarse, and a test machine may be busy.
         assert!((seen - latency_ns).abs() < latency_ns * 0.05 + 20e3, "{device}: {seen} ns, null device {floor} ns");
     }
-    let seen = fio_medians(&chronodisk, &["constant-1ms"], &["--model-delay", "5ms"])[0] - floor;
+    let seen = fio_medians(&chronodisk, &["constant-1ms"], &["--debug", "model-delay=5ms"])[0] - floor;
     assert!((seen - 1e6).abs() < 7e4, "a slow model shows: {seen} ns");
 }
 

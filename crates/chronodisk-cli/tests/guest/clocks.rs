@@ -24,7 +24,7 @@ fn clocks_agree_and_never_step_back() {
     for cpu in ["measured", "wall"] {
         let output = chronodisk.run(
             "constant-1ms",
-            &["--cpu", cpu, "--model-delay", "0us..2ms"],
+            &["--cpu", cpu, "--debug", "model-delay=0us..2ms"],
             &[&example("clock_hammer"), seconds, "/mnt/busy"],
         );
         assert!(output.status.success(), "--cpu {cpu}: {}{}", text(&output.stdout), text(&output.stderr));
@@ -129,7 +129,7 @@ fn two_guests_live_side_by_side() {
 fn the_guest_does_not_notice_a_slow_store() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let write = ["dd", "if=/dev/zero", "of=/dev/vda", "bs=64k", "count=10", "oflag=direct"];
-    let result = chronodisk.run_json("constant-1ms", &["--fs", "none", "--store-rate", "1MB"], &write);
+    let result = chronodisk.run_json("constant-1ms", &["--fs", "none", "--debug", "store-rate=1MB"], &write);
     let rep = &result["reps"][0];
     assert_eq!(rep["summary"]["service_time_us"]["max"], 1000.0, "{rep}");
     // Ten requests of 1 ms each, whose bytes took 655 ms of the host's time.
@@ -150,7 +150,7 @@ fn the_clock_does_nothing_that_is_undefined() {
     );
     let exact = chronodisk.command(&["kernel", "path"]).output().unwrap().status.success();
     let clocks: [&[&str]; 5] = [
-        &["--cpu", "measured", "--clock-disturbance", "100us"],
+        &["--cpu", "measured", "--debug", "clock-disturbance=100us"],
         &["--cpu", "wall"],
         &["--clock", "real"],
         &["--clock", "exact"],

@@ -22,8 +22,8 @@ pub fn run_time_ns(result: &Value) -> u64 {
 fn a_thousand_reads_take_a_thousand_service_times() {
     let Some(chronodisk) = exact() else { return };
     let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=1000", "iflag=direct", "status=none"];
-    let [at_once, delayed] = ["0us..0us", "0us..3ms"].map(|delay| {
-        let flags = ["--clock", "exact", "--fs", "none", "--model-delay", delay];
+    let [at_once, delayed] = ["model-delay=0us..0us", "model-delay=0us..3ms"].map(|delay| {
+        let flags = ["--clock", "exact", "--fs", "none", "--debug", delay];
         run_time_ns(&chronodisk.run_json("constant-1ms", &flags, &read))
     });
     // The kernel reads its clock three times a request, at 256 ns each.
@@ -86,7 +86,7 @@ fn clocks_agree_and_never_step_back() {
     for cpu in clocks {
         let output = chronodisk.run(
             "constant-1ms",
-            &["--clock", "exact", "--cpu", cpu, "--model-delay", "0us..2ms"],
+            &["--clock", "exact", "--cpu", cpu, "--debug", "model-delay=0us..2ms"],
             &[&example("clock_hammer"), seconds, "/mnt/busy"],
         );
         assert!(output.status.success(), "--cpu {cpu}: {}{}", text(&output.stdout), text(&output.stderr));

@@ -400,7 +400,7 @@ fn samples_tell_what_each_component_takes() {
     // A file's inode comes to its place only when the journal wants its room back, or the file system is unmounted.
     let undecided = |sample: &Value| sample["undecided_bytes"].as_u64().unwrap();
     assert!(undecided(&read[count - 1]) < 1 << 20, "the commit decides: {}", read[count - 1]);
-    let (unread, count) = samples(&chronodisk, &["--ignore-journal"]);
+    let (unread, count) = samples(&chronodisk, &["--debug", "journal=ignored"]);
     assert!(undecided(&unread[count - 1]) > 20 << 20, "without it nothing does: {}", unread[count - 1]);
 }
 

@@ -9,6 +9,7 @@ use chronodisk_engine::{FaultKind, ModelFault};
 use chronodisk_sim::Nanos;
 use clap::Args;
 
+use super::DebugSettings;
 use crate::failure::Failure;
 use crate::notes::note;
 use crate::quantity;
@@ -31,10 +32,6 @@ pub struct Elsewhere {
     /// client-cert.pem and client-key.pem are used if the server verifies its clients
     #[arg(long, value_name = "DIR", requires = "server", value_parser = absolute)]
     pub server_tls_certificates: Option<PathBuf>,
-
-    /// Diagnostic: keeps the server from computing ahead. Completion times stay the same
-    #[arg(long, hide_short_help = true, requires = "server")]
-    pub no_speculation: bool,
 
     /// Fails if a model in another program or on a server does not answer within this time
     #[arg(long, value_name = "DURATION", default_value = "60s", hide_short_help = true, value_parser = quantity::duration)]
@@ -62,6 +59,14 @@ fn server_address(text: &str) -> Result<String, String> {
 }
 
 impl Elsewhere {
+    /// Refuses settings of `--debug` that need an emulator server if there is none.
+    pub fn expect_server_for(&self, debug: &DebugSettings) -> Result<(), Failure> {
+        match debug.speculation_off && self.server.is_none() {
+            true => Err(Failure::usage("--debug speculation=off needs --server")),
+            false => Ok(()),
+        }
+    }
+
     /// Timeouts for remote models.
     pub fn patience(&self) -> Patience {
         let duration = |time: Nanos| Duration::from_nanos(time.as_nanos());

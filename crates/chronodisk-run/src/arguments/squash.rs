@@ -42,10 +42,6 @@ pub struct SquashArguments {
     /// Limits the memory for blocks that are not classified yet; further blocks are stored
     #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
     unclassified_budget: u64,
-
-    /// Diagnostic: stores the journals of ext3 and ext4 without reading them, so that blocks are classified later
-    #[arg(long, requires = "squash", hide_short_help = true)]
-    ignore_journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -81,6 +77,11 @@ impl FromStr for Content {
 }
 
 impl SquashArguments {
+    /// Whether there is a squashing store.
+    pub fn is_given(&self) -> bool {
+        self.squash.is_some()
+    }
+
     /// Options of the squashing store; `None` without one.
     pub fn options(&self, seed: u64, durability: Durability) -> Option<SquashOptions> {
         let mode = match self.squash? {
@@ -98,7 +99,6 @@ impl SquashArguments {
             seed,
             unclassified_bytes: self.unclassified_budget,
             durability,
-            ignore_journal: self.ignore_journal,
             notices: self.notices,
             names: keep.chain(self.made_up().cloned()).collect(),
             ..SquashOptions::default()

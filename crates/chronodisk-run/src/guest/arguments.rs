@@ -1,14 +1,13 @@
 //! The options of commands that run a guest.
 
 use std::ffi::OsString;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use chronodisk_guest::FileSystem;
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
 
-use crate::arguments::{DeviceOptions, Elsewhere, Reps, ResultOptions, SquashArguments};
+use crate::arguments::{DebugSetting, DebugSettings, DeviceOptions, Elsewhere, Reps, ResultOptions, SquashArguments};
 use crate::failure::Failure;
 use crate::memory::host_memory_bytes;
 use crate::quantity;
@@ -178,19 +177,12 @@ pub struct GuestArguments {
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// Diagnostic: delays each call of the model by this host time, or by a random one in a range such as 0us..2ms.
-    /// The guest's results must not change
-    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
-    pub model_delay: Option<RangeInclusive<Nanos>>,
-
-    /// Diagnostic: limits transfers of device bytes per second of host time. The guest's results must not change
-    #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = quantity::bytes)]
-    pub store_rate: Option<u64>,
-
-    /// Diagnostic: delays one in eight of the guest clock's entries by a random host time up to this. The guest's
-    /// results must not change
-    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
-    pub clock_disturbance: Option<Nanos>,
+    /// Tests the emulator; the guest's results stay the same. model-delay=DURATION or MIN..MAX delays each call of the
+    /// model; store-rate=SIZE limits the store's transfers per second; clock-disturbance=DURATION delays entries of the
+    /// guest's clock; all three in host time. speculation=off keeps a --server from computing ahead; journal=ignored
+    /// squashes ext3 and ext4 without reading their journals. May be repeated
+    #[arg(long, value_name = "KEY=VALUE", hide_short_help = true, value_parser = DebugSetting::of_guest)]
+    pub debug: Vec<DebugSetting>,
 }
 
 /// The guest's I/O scheduler.
@@ -273,6 +265,16 @@ impl GuestArguments {
             Reps::Fixed(count) => Ok(count),
             Reps::Auto => Err(Failure::usage("--reps auto can't be used with --bootstrap; expected a number of draws")),
         }
+    }
+
+    /// The settings of `--debug`.
+    pub fn debug_settings(&self) -> Result<DebugSettings, Failure> {
+        let settings = DebugSettings::new(&self.debug);
+        if settings.journal_ignored && !self.squash.is_given() {
+            return Err(Failure::usage("--debug journal=ignored needs --squash"));
+        }
+        self.elsewhere.expect_server_for(&settings)?;
+        Ok(settings)
     }
 
     /// Another number of repetitions than was given.

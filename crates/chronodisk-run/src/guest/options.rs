@@ -16,7 +16,7 @@ use serde_json::json;
 use super::arguments::{Clock, Cpu, GuestArguments, Idle, Root};
 use super::recorded_calls::RecordedCalls;
 use super::work::Work;
-use crate::arguments::PROGRAM_PREFIX;
+use crate::arguments::{DebugSettings, PROGRAM_PREFIX};
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::memory::host_memory_bytes;
@@ -44,6 +44,7 @@ pub(super) fn run_options(
     let kernel = arguments.kernel.as_deref().map(|file| existing_file("--kernel", file)).transpose()?;
     let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
     let patience = arguments.elsewhere.patience();
+    let debug = arguments.debug_settings()?;
     let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
     let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
     let (command, replay, recording) = match work {
@@ -59,11 +60,11 @@ pub(super) fn run_options(
     };
     Ok(RunOptions {
         executable,
-        devices: device_options(arguments, devices)?,
+        devices: device_options(arguments, &debug, devices)?,
         answer_patience: patience.answer,
         reconnect_patience: patience.reconnect,
-        model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
-        clock_disturbance: arguments.clock_disturbance.unwrap_or(Nanos::ZERO),
+        model_delay: debug.model_delay.unwrap_or(Nanos::ZERO..=Nanos::ZERO),
+        clock_disturbance: debug.clock_disturbance,
         seed: arguments.on.seed,
         file_system: arguments.fs,
         overwrite: arguments.overwrite,
@@ -149,7 +150,11 @@ fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
 }
 
 /// Each device with its share of the memory for bytes, or with its file.
-fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
+fn device_options(
+    arguments: &GuestArguments,
+    debug: &DebugSettings,
+    devices: &[Device],
+) -> Result<Vec<DeviceOptions>, Failure> {
     let in_memory = arguments.store == "ram";
     if !in_memory && arguments.ram_budget.is_some() {
         return Err(Failure::usage("--ram-budget needs --store ram; a file has no memory limit"));
@@ -169,6 +174,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
     };
     let squashed = arguments.squash.options(arguments.on.seed, Durability::default());
+    let squashed = squashed.map(|options| SquashOptions { ignore_journal: debug.journal_ignored, ..options });
     let path_of = |index: usize| {
         let mut path = arguments.store.clone();
         path.push(format!(".vd{}", char::from(b'a' + index as u8)));
@@ -188,7 +194,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         return Err(Failure::usage("--record-store works with one device only"));
     }
     let options = |(index, device): (usize, &Device)| DeviceOptions {
-        model: device.choice(&arguments.elsewhere),
+        model: device.choice(&arguments.elsewhere, debug),
         speed: device.speed().factor(),
         capacity_bytes: arguments.on.capacity,
         zoned: device.is_zoned(),
@@ -196,7 +202,7 @@ fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
         durable: arguments.durable,
         store_recording: arguments.record_store.clone(),
-        store_rate: arguments.store_rate,
+        store_rate: debug.store_rate,
     };
     Ok(devices.iter().enumerate().map(options).collect())
 }

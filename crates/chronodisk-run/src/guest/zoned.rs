@@ -2,7 +2,6 @@
 
 use chronodisk_front::BlkConfig;
 use chronodisk_guest::FileSystem;
-use chronodisk_store::Durability;
 
 use super::arguments::{Clock, GuestArguments, Root};
 use crate::arguments::Reps;
@@ -30,7 +29,7 @@ pub(super) fn zones_fit(arguments: &GuestArguments, devices: &[Device]) -> Resul
     if arguments.store != "ram" && arguments.reps != Reps::Fixed(1) {
         return Err(Failure::usage(format!("--reps can't be used with {name} in a file: its zones would not be new")));
     }
-    if arguments.squash.options(arguments.on.seed, Durability::default()).is_some() {
+    if arguments.squash.is_given() {
         return refused("--squash");
     }
     if arguments.on.state.is_some() {
