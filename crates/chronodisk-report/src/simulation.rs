@@ -35,6 +35,9 @@ pub struct Simulation {
     pub latency_us: Distribution,
     /// All figures.
     pub summary: Summary,
+    /// The model's own statistics at the end, by name; a unit stands in brackets.
+    #[serde(default)]
+    pub model_statistics: BTreeMap<String, f64>,
     /// A background scan beside the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundScan>,
@@ -99,6 +102,7 @@ impl Simulation {
             mb_per_s: summary.mb_per_s,
             latency_us: summary.service_time_us,
             summary,
+            model_statistics: BTreeMap::new(),
             background: None,
         }
     }

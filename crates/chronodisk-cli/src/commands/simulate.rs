@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use chronodisk_device::DeviceInfo;
+use chronodisk_device::{DeviceInfo, probed};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{BackgroundScan, LogWriter, Simulation, StreamedSummary, render_simulation};
@@ -164,6 +164,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let mut simulated = simulate(&arguments, &mut port, load, log.as_mut(), &asked)?;
     let summary = std::mem::take(&mut simulated.summary).finish();
     let mut simulation = Simulation::of_summary(device.name(), name, options, summary);
+    simulation.model_statistics = probed(|sink| port.probe(sink)).into_iter().collect();
     simulation.background = scan_beside(&arguments, &device, &mut port, &simulated, &asked)?;
     if let (Some(directory), Some(log)) = (&directory, log) {
         log.finish()?;

@@ -121,8 +121,15 @@ pub fn details(body: &mut String, runs: &[ReportRun], labels: &[String]) {
             let program = device.program.as_ref().map(|program| format!("# The model was the program {program}.\n"));
             folded(body, &about, &(program.unwrap_or_default() + &device.profile_toml));
         }
-        if let Some(rep) = run.source.run().and_then(|run| run.reps.first()) {
-            statistics(body, &rep.model_statistics);
+        match &run.source {
+            ReportSource::Run(result) => {
+                if let Some(rep) = result.reps.first() {
+                    statistics(body, "Statistics of the model, first repetition", &rep.model_statistics);
+                }
+            }
+            ReportSource::Simulation { simulation, .. } => {
+                statistics(body, "Statistics of the model", &simulation.model_statistics);
+            }
         }
     }
     body.push_str("</main>\n");
@@ -160,13 +167,11 @@ pub fn pairs<N: AsRef<str>>(body: &mut String, pairs: &[(N, String)]) {
 }
 
 /// The model's own statistics.
-fn statistics(body: &mut String, statistics: &std::collections::BTreeMap<String, f64>) {
+fn statistics(body: &mut String, name: &str, statistics: &std::collections::BTreeMap<String, f64>) {
     if statistics.is_empty() {
         return;
     }
-    body.push_str(
-        "<details><summary>Statistics of the model, first repetition</summary><div class=\"scroll\"><table>\n",
-    );
+    body.push_str(&format!("<details><summary>{name}</summary><div class=\"scroll\"><table>\n"));
     for (name, value) in statistics {
         body.push_str(&format!("<tr><th>{}</th><td class=\"n\">{value}</td></tr>\n", escaped(name)));
     }
