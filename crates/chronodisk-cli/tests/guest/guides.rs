@@ -29,6 +29,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("--iscsi ", "needs an initiator, or until Ctrl-C; tests/serve.rs"),
     ("--nbd unix:disk.sock #", "until Ctrl-C"),
     ("--nbd unix:drive.sock", "until Ctrl-C"),
+    ("--nbd unix:/tmp/memory.sock", "until Ctrl-C; tests/serve/far_memory.rs"),
     ("serve --device first-disk --nbd unix:disk.sock", "until Ctrl-C"),
     ("emulator-server", "until Ctrl-C; tests/elsewhere.rs"),
     ("--server ", "needs an emulator server; tests/elsewhere.rs"),
