@@ -5,7 +5,6 @@
 //! values are as typed.
 
 use std::any::TypeId;
-use std::ops::RangeInclusive;
 
 use chronodisk_device::Speed;
 use chronodisk_run::{RecordedOption, RecordedOptions, Reps};
@@ -41,7 +40,7 @@ fn recorded_flags(command: &clap::Command) -> impl Iterator<Item = (&str, &Arg)>
 fn recorded_name(flag: &str, arg: &Arg) -> String {
     let unit = match Kind::of(arg) {
         Kind::Bytes => "_bytes",
-        Kind::Duration | Kind::Durations => "_ns",
+        Kind::Duration => "_ns",
         Kind::Seconds => "_s",
         Kind::Switch | Kind::Integer | Kind::Number | Kind::Factor | Kind::Repetitions | Kind::Text => "",
     };
@@ -58,7 +57,6 @@ enum Kind {
     Number,
     Factor,
     Duration,
-    Durations,
     Repetitions,
     Text,
 }
@@ -81,8 +79,6 @@ impl Kind {
             Kind::Factor
         } else if parsed == TypeId::of::<Nanos>() {
             Kind::Duration
-        } else if parsed == TypeId::of::<RangeInclusive<Nanos>>() {
-            Kind::Durations
         } else if parsed == TypeId::of::<Reps>() {
             Kind::Repetitions
         } else {
@@ -103,9 +99,6 @@ fn recorded_value(arg: &Arg, matches: &ArgMatches) -> Value {
         Kind::Number => typed(id, matches, |value: &f64| json!(value)),
         Kind::Factor => typed(id, matches, |value: &Speed| json!(value.factor())),
         Kind::Duration => typed(id, matches, |value: &Nanos| json!(value.as_nanos())),
-        Kind::Durations => typed(id, matches, |value: &RangeInclusive<Nanos>| {
-            json!([value.start().as_nanos(), value.end().as_nanos()])
-        }),
         Kind::Repetitions => typed(id, matches, |value: &Reps| match value {
             Reps::Fixed(count) => json!(count),
             Reps::Auto => json!("auto"),
@@ -156,10 +149,11 @@ mod tests {
     ];
 
     /// Values for flags of text whose values are neither free nor listed by the parser.
-    const VALUES: [(&str, &str); 11] = [
+    const VALUES: [(&str, &str); 12] = [
         ("arrival-skew", "20us"),
         ("completion-lead", "20us"),
         ("content", "text"),
+        ("debug", "speculation=off"),
         ("iscsi", "127.0.0.1:3260"),
         ("metrics", "tcp:127.0.0.1:9"),
         ("nbd", "unix:other"),
@@ -181,7 +175,6 @@ mod tests {
             Kind::Number => (Some("0.5".to_owned()), json!(0.5)),
             Kind::Factor => (Some("2x".to_owned()), json!(2.0)),
             Kind::Duration => (Some("2ms".to_owned()), json!(2_000_000)),
-            Kind::Durations => (Some("1us..2ms".to_owned()), json!([1_000, 2_000_000])),
             Kind::Repetitions => (Some("3".to_owned()), json!(3)),
             Kind::Text => match arg.get_possible_values().first() {
                 Some(value) => text(value.get_name()),

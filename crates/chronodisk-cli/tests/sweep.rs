@@ -205,8 +205,8 @@ fn wrong_sweeps_are_refused() {
             "wrong.toml:3: options.workload: invalid value 'seq-raed' for '--workload <NAME>'",
         ),
         (
-            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'null'\njson = 3\n",
-            "wrong.toml:5: options.json: unexpected value '3' for '--json'",
+            "command = 'run'\n[options]\ncmd = 'true'\ndevice = 'null'\nno_settle = 3\n",
+            "wrong.toml:5: options.no_settle: unexpected value '3' for '--no-settle'",
         ),
         (
             "command = 'simulate'\n[options]\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",
