@@ -23,7 +23,7 @@ FOLDER = ROOT / "target" / "reproduce"
 STATE = FOLDER / "steps.json"
 INTERRUPTED = 130
 
-#: What runs a step, with the file for its output: the exit status.
+#: Runs a step, writes its output to a file, and returns its exit status.
 Run = Callable[[Step, Path], int]
 
 

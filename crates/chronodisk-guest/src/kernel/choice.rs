@@ -21,7 +21,7 @@ impl UserModeLinux {
         }
     }
 
-    /// The kernel of a guest with a zoned device: `file`, or the one that was built for it.
+    /// The kernel of a guest with a zoned device: `file`, or the kernel of `chronodisk kernel build zones`.
     ///
     /// # Errors
     /// When it is not there, or knows no zoned devices.

@@ -1,6 +1,6 @@
 //! The superblock of btrfs.
 //!
-//! Offsets are those of `struct btrfs_super_block` (Linux, `include/uapi/linux/btrfs_tree.h`); numbers are
+//! Offsets are from `struct btrfs_super_block` (Linux, `include/uapi/linux/btrfs_tree.h`); numbers are
 //! little-endian.
 
 use crate::UNIT_BYTES;

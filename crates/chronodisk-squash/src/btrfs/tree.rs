@@ -1,6 +1,6 @@
 //! Nodes of btrfs's trees, and walks through them.
 //!
-//! Offsets are those of `struct btrfs_header`, `btrfs_item`, `btrfs_key_ptr` and the items (Linux,
+//! Offsets are from `struct btrfs_header`, `btrfs_item`, `btrfs_key_ptr` and the items (Linux,
 //! `include/uapi/linux/btrfs_tree.h`).
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Inodes, the use of their blocks, and blocks that look like metadata.
 //!
-//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/inodes.rst` and `ifork.rst`.
+//! Offsets are from the Linux kernel's `Documentation/filesystems/ext4/inodes.rst` and `ifork.rst`.
 
 use super::superblock::Superblock;
 use crate::bytes::u32_at;

@@ -1,6 +1,6 @@
 //! The journal (JBD2), read as it is written.
 //!
-//! Offsets are those of the Linux kernel's `Documentation/filesystems/ext4/journal.rst`; numbers are big-endian. A
+//! Offsets are from the Linux kernel's `Documentation/filesystems/ext4/journal.rst`; numbers are big-endian. A
 //! transaction counts once its commit block is written and all checksums of the journal match.
 
 use std::collections::HashMap;

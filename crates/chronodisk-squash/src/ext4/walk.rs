@@ -1,6 +1,6 @@
 //! Walks from inodes to their blocks.
 //!
-//! Trees are hostile: the format bounds their depth, and a walk visits a node once. Offsets are those of the Linux
+//! Trees are hostile: the format bounds their depth, and a walk visits a node once. Offsets are from the Linux
 //! kernel's `Documentation/filesystems/ext4/ifork.rst`.
 
 use std::collections::{BTreeSet, HashSet};

@@ -1,6 +1,6 @@
 //! The superblock of F2FS, and the places of its areas.
 //!
-//! Offsets are those of `struct f2fs_super_block` (Linux, `include/linux/f2fs_fs.h`); numbers are little-endian.
+//! Offsets are from `struct f2fs_super_block` (Linux, `include/linux/f2fs_fs.h`); numbers are little-endian.
 
 use crate::UNIT_BYTES;
 use crate::bytes::{u32_at, u64_at};

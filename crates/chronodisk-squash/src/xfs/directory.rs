@@ -1,7 +1,7 @@
 //! Blocks of XFS directories with names: `XDB3`, a whole small directory, and `XDD3`, a data block of a larger one.
 //! Leaves, nodes and free lists contain only hashes.
 //!
-//! Offsets are those of `struct xfs_dir3_data_hdr` and `xfs_dir2_data_entry` (Linux, `fs/xfs/libxfs/xfs_da_format.h`);
+//! Offsets are from `struct xfs_dir3_data_hdr` and `xfs_dir2_data_entry` (Linux, `fs/xfs/libxfs/xfs_da_format.h`);
 //! numbers are big-endian.
 
 use super::superblock::{Superblock, u32_at, u64_at};

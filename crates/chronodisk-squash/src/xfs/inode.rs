@@ -1,6 +1,6 @@
 //! Inodes of XFS, version 3, and their data forks: extents, and the entries of small directories.
 //!
-//! Offsets are those of `struct xfs_dinode`, `xfs_bmbt_rec`, `xfs_bmbt_block` and `xfs_dir2_sf_hdr` (Linux,
+//! Offsets are from `struct xfs_dinode`, `xfs_bmbt_rec`, `xfs_bmbt_block` and `xfs_dir2_sf_hdr` (Linux,
 //! `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`); numbers are big-endian. The available bytes bound everything.
 
 use super::directory::{Entry, Kind};

@@ -1,6 +1,6 @@
 //! The log, read as it is written, in the form of version 2 on little-endian machines.
 //!
-//! Offsets are those of `struct xlog_rec_header`, `xlog_op_header`, `xfs_inode_log_format` and `xfs_buf_log_format`
+//! Offsets are from `struct xlog_rec_header`, `xlog_op_header`, `xfs_inode_log_format` and `xfs_buf_log_format`
 //! (Linux, `fs/xfs/libxfs/xfs_log_format.h`). Headers of records and operations are big-endian, items little-endian.
 //!
 //! The log is a ring of sectors. A record has its place and its cycle, so the place of the next one follows from the

@@ -1,6 +1,6 @@
 //! The superblock of XFS, version 5.
 //!
-//! Offsets are those of `struct xfs_dsb` (Linux, `fs/xfs/libxfs/xfs_format.h`); numbers are big-endian.
+//! Offsets are from `struct xfs_dsb` (Linux, `fs/xfs/libxfs/xfs_format.h`); numbers are big-endian.
 
 use crate::UNIT_BYTES;
 use crate::classifier::Refusal;

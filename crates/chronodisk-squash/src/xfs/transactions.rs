@@ -4,8 +4,8 @@
 //! recovery would show. The kernel writes contents before it commits their extents: new extents are committed as
 //! unwritten, and a transaction converts them once the contents are on the device. Blocks of a deleted file are reused
 //! only after the log has the deletion. So a recovery would show unclassified contents only if a committed inode has
-//! them. Contents of a file to be kept are kept at its commit, and later when they are written. A flush keeps those of
-//! a file without a name so far. The rest belongs to files that are not kept.
+//! them. Contents of a file to be kept are kept at its commit, and later when they are written. A flush keeps the
+//! contents of a file that has no name yet. The rest belongs to files that are not kept.
 //!
 //! **Nothing is squashed earlier than necessary.** Contents of a committed file without a matching name stay
 //! unclassified: the file may be renamed, as programs do to replace a file. They are squashed when half of the room for

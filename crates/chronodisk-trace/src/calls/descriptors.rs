@@ -1,7 +1,7 @@
 //! Tables of descriptors, and the effect of a call on a table.
 //!
-//! The resolver follows the descriptors of the recorded programs, the planner those of the replayer. Each entry of a
-//! table has a value of its user's.
+//! The resolver follows the descriptors of the recorded programs, and the planner follows the replayer's. Each user
+//! gives the entries of its table values of its own type.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

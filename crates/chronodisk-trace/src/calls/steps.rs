@@ -9,7 +9,7 @@ use super::table::AT_FDCWD;
 pub struct Step {
     /// The record that it stands for.
     pub record: usize,
-    /// CPU time, or the gap that replaces it, before the step. It includes that of omitted calls.
+    /// CPU time before the step, or the gap that replaces it. The CPU time of omitted calls is included.
     pub think: Nanos,
     /// The recorded call's own CPU time in the kernel.
     pub kernel: Nanos,

@@ -7,6 +7,7 @@ use chronodisk_sim::RandomStream;
 use proptest::prelude::*;
 
 use super::super::geometry::CellKind;
+use super::super::testing::small_parameters;
 use super::ageing::{AgeingOptions, AgeingWorkload, age};
 use super::mapping_cache::{MappingAccess, TranslationUnit};
 use super::state::Resting;
@@ -15,18 +16,7 @@ use crate::contract::cases;
 
 /// Two channels of two dies with few small superblocks: 24 units in a superpage, 96 in a superblock.
 pub(super) fn small_geometry() -> super::super::geometry::Geometry {
-    super::super::geometry::Geometry {
-        channels: 2,
-        chips_per_channel: 1,
-        dies_per_chip: 2,
-        planes_per_die: 2,
-        blocks_per_plane: 24,
-        pages_per_block: 12,
-        page_bytes: 16_384,
-        unit_bytes: 4_096,
-        cells: CellKind::Tlc,
-        one_shot_pages: 3,
-    }
+    super::super::geometry::Geometry { dies_per_chip: 2, ..small_parameters().geometry }
 }
 
 pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
@@ -34,11 +24,8 @@ pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
     FtlParameters {
         geometry,
         logical_units: geometry.slots() / 100 * 66,
-        allocation: Allocation::Dynamic,
-        collector: CollectorParameters { policy, start_below: 3, urgent_below: 2, preemptible: true },
-        wear: WearLevelling { dynamic: true, move_at_difference: None },
-        mapping: Mapping::Ideal,
-        slc_cache: None,
+        collector: CollectorParameters { policy, ..small_parameters().collector },
+        ..small_parameters()
     }
 }
 
