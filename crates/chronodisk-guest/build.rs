@@ -5,12 +5,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "shim/clock.c",
     "shim/calendar.c",
     "shim/time.c",
     "shim/accounts.c",
     "shim/processes.c",
+    "shim/faults.c",
     "shim/files.c",
     "shim/feed.c",
     "shim/tasks.c",

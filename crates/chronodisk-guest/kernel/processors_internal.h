@@ -29,7 +29,8 @@ struct processor {
 	int is_free;	/* none of it counts: a trapped read of the counter, or a repeated stop */
 	int priced_events;	/* requests and completions in it */
 	s64 priced;
-	s64 transferred;	/* bytes that its system call asks for */
+	s64 transferred;	/* bytes that its system call asks for, */
+	s64 copied;		/* and those that it has returned, beyond a small copy */
 	int stub;		/* process of the program that runs, or 0 */
 	int last_stub;
 	s64 stub_from;		/* its CPU time then */

@@ -20,9 +20,15 @@ static u64 bound_of(int work)
 	return work == CHRONODISK_WORK_OTHER ? clock_page->other_bound_nanos : clock_page->costs[work].bound_nanos;
 }
 
+/* CPU time of copying what its system call has transferred. */
+static s64 cpu_of_copying(const struct processor *c)
+{
+	return (s64)((unsigned __int128)c->copied * clock_page->copy_nanos_per_mib >> 20);
+}
+
 /*
- * Charge for a piece of work of so much CPU time, as in the preload library (accounts.c): CPU time up to the bound of
- * its kind counts by a scale, copying beyond it by another, the rest in full. Requests have prices.
+ * Charge for a piece of work of so much CPU time, as in the preload library (accounts.c): copying counts by a scale of
+ * its own, other CPU time up to the bound of its kind by another, the rest in full. Requests have prices.
  */
 static s64 charge_for(const struct processor *c, s64 cpu, int priced_events)
 {
@@ -30,9 +36,9 @@ static s64 charge_for(const struct processor *c, s64 cpu, int priced_events)
 	s64 within, copying, in_full, charge, least = cpu / (s64)WORK_SHARE_MIN;
 
 	cpu = larger(cpu - priced_events * (s64)clock_page->request_bound_nanos, 0);
-	within = bound == CHRONODISK_NEVER ? cpu : smaller(cpu, (s64)bound);
-	copying = smaller(cpu - within, (s64)((unsigned __int128)c->transferred * clock_page->copy_nanos_per_mib >> 20));
-	in_full = cpu - within - copying;
+	copying = bound == CHRONODISK_NEVER ? 0 : smaller(cpu, cpu_of_copying(c));
+	within = bound == CHRONODISK_NEVER ? cpu : smaller(cpu - copying, (s64)bound);
+	in_full = cpu - copying - within;
 	count(&clock_page->kernel_in_full_nanos, (u64)in_full);
 	charge = in_full + millionths(copying, clock_page->copy_scale_millionths);
 	if (c->work == CHRONODISK_WORK_OTHER) {
@@ -64,11 +70,12 @@ void end_piece(struct processor *c)
 	if (c->work != CHRONODISK_WORK_OTHER) {
 		count(&clock_page->worked[c->work].count, 1);
 		count(&clock_page->worked[c->work].cpu_nanos, cpu);
+		count(&clock_page->worked[c->work].copied_bytes, c->copied);
 	}
 	c->piece_from = kernel;
 	c->work = CHRONODISK_WORK_OTHER;
 	c->is_free = 0;
-	c->transferred = 0;
+	c->transferred = c->copied = 0;
 }
 
 /* By its own thread, or under the lock by one that brings it an interrupt. */
@@ -117,12 +124,14 @@ static s64 transfer_of(const unsigned long *regs)
 	}
 }
 
-void virtual_clock_enter_user(int pid)
+void virtual_clock_enter_user(int pid, long result)
 {
 	struct processor *c = own_processor();
 
 	if (!virtual_clock_on)
 		return;
+	/* Of another program's call, nothing is known. */
+	c->copied = pid == c->last_stub ? larger(smaller(result, c->transferred) - SMALL_COPY_BYTES, 0) : 0;
 	begin_change(c);
 	if (pid != c->last_stub && (c->work == CHRONODISK_WORK_CALL || c->work == CHRONODISK_WORK_COPY))
 		c->work = CHRONODISK_WORK_SWITCH;
@@ -240,6 +249,15 @@ void virtual_clock_leave_user(int sig)
 	count(&clock_page->traps, 1);
 	count(&clock_page->user_cpu_nanos, (u64)(ran - part));
 	count(&clock_page->trap_overhead_nanos, (u64)part);
+}
+
+/* The page fault for which it has stopped is none natively: the guest's page tables allow the access. */
+void virtual_clock_note_spurious_fault(void)
+{
+	struct processor *c = own_processor();
+
+	if (virtual_clock_on && c->work == CHRONODISK_WORK_FAULT)
+		c->work = CHRONODISK_WORK_SPURIOUS_FAULT;
 }
 
 /* It has stopped for a system call. */

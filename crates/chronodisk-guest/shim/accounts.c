@@ -154,10 +154,10 @@ static uint64_t bound_of_piece(const struct accounts *a)
 	return bound_of_work(a) + a->stops * a->page->other_bound_nanos;
 }
 
-/* CPU time that may go into copying what system calls transfer. */
+/* CPU time of copying what system calls are known to have transferred. */
 static uint64_t cpu_of_copying(const struct accounts *a)
 {
-	return (uint64_t)((unsigned __int128)a->asked_bytes * a->page->copy_nanos_per_mib >> 20);
+	return (uint64_t)((unsigned __int128)a->copied_bytes * a->page->copy_nanos_per_mib >> 20);
 }
 
 /* CPU time of requests, completions and ends of idle times, for which the prices of a native kernel are charged. */
@@ -177,8 +177,8 @@ void accounts_note_requests(struct accounts *a, uint64_t submitted, uint64_t com
 
 /* How the CPU time of a piece of work is divided, without the part that the prices of events replace. */
 struct division {
-	uint64_t within; /* the bound and what is spare of those before */
 	uint64_t copying;
+	uint64_t within; /* the bound and what is spare of those before */
 	uint64_t in_full;
 };
 
@@ -187,9 +187,9 @@ static struct division division_of(const struct accounts *a, uint64_t cpu)
 	cpu = less(cpu, cpu_of_priced_events(a));
 	if (!a->booted || bound_of_work(a) == CHRONODISK_NEVER)
 		return (struct division){ .within = cpu };
-	uint64_t within = smaller(cpu, bound_of_piece(a) + a->spare_nanos[a->work]);
-	uint64_t copying = smaller(cpu - within, cpu_of_copying(a));
-	return (struct division){ within, copying, cpu - within - copying };
+	uint64_t copying = smaller(cpu, cpu_of_copying(a));
+	uint64_t within = smaller(cpu - copying, bound_of_piece(a) + a->spare_nanos[a->work]);
+	return (struct division){ copying, within, cpu - copying - within };
 }
 
 /* Takes note of what is spare after a piece of work. */
@@ -474,13 +474,9 @@ void accounts_leave_handler(struct accounts *a, uint64_t kernel_cpu)
 	a->handler_depth--;
 }
 
-static void end_transfer(struct accounts *a, pid_t pid);
-
 /* A process is about to run; the kernel may have turned to another program than the one that returned. */
 void accounts_note_switch(struct accounts *a, pid_t pid, int user_code)
 {
-	if (user_code)
-		end_transfer(a, pid);
 	if (user_code && pid != a->returned_pid && (a->work == CHRONODISK_WORK_CALL || a->work == CHRONODISK_WORK_COPY))
 		a->work = CHRONODISK_WORK_SWITCH;
 }
@@ -591,50 +587,55 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 	if (a->work != CHRONODISK_WORK_OTHER) {
 		a->page->worked[a->work].count++;
 		a->page->worked[a->work].cpu_nanos += cpu;
+		a->page->worked[a->work].copied_bytes += a->copied_bytes;
 	}
 	a->work = next;
 	a->work_since_cpu = kernel;
-	a->asked_bytes = 0;
+	a->copied_bytes = 0;
 	a->stops = 0;
 	a->priced_nanos = 0;
 	a->priced_events = 0;
 }
 
-/* Bytes that a system call is to transfer; 0 where the call does not say it in a register. */
+void accounts_note_spurious_fault(struct accounts *a)
+{
+	if (a->work == CHRONODISK_WORK_FAULT)
+		a->work = CHRONODISK_WORK_SPURIOUS_FAULT;
+}
+
+/* No call transfers more. */
+#define TRANSFER_BYTES_MAX 0x7ffff000ull
+
+/* Bytes that a system call is to transfer; the most that one can where it does not say it in a register. */
 static uint64_t bytes_to_transfer(const struct user_regs_struct *registers)
 {
 	switch ((long)registers->orig_rax) {
 	case SYS_read: case SYS_write: case SYS_pread64: case SYS_pwrite64: case SYS_sendto: case SYS_recvfrom:
-		return registers->rdx;
+		return smaller(registers->rdx, TRANSFER_BYTES_MAX);
 	case SYS_sendfile:
-		return registers->r10;
+		return smaller(registers->r10, TRANSFER_BYTES_MAX);
 	case SYS_copy_file_range:
-		return registers->r8;
+		return smaller(registers->r8, TRANSFER_BYTES_MAX);
 	default:
-		return 0;
+		return TRANSFER_BYTES_MAX;
 	}
 }
 
-/* More would overflow nothing, but no call transfers it. */
-#define TRANSFER_BYTES_MAX 0x7ffff000ull
-
 static void note_transfer(struct accounts *a, const struct user_regs_struct *registers)
 {
-	uint64_t bytes = smaller(bytes_to_transfer(registers), TRANSFER_BYTES_MAX);
-	a->asked_bytes = bytes;
 	a->transfers[a->returned_pid % TRANSFERS_MAX].pid = a->returned_pid;
-	a->transfers[a->returned_pid % TRANSFERS_MAX].bytes = bytes;
+	a->transfers[a->returned_pid % TRANSFERS_MAX].bytes = bytes_to_transfer(registers);
 }
 
-/* A program goes on. If others ran or the kernel idled since its call, the call's bytes are copied by the work that
- * ends now. */
-static void end_transfer(struct accounts *a, pid_t pid)
+/* A program goes on with the result of its call. Its bytes are copied by the work that ends now, also if others ran or
+ * the kernel idled since the call. */
+void accounts_note_result(struct accounts *a, pid_t pid, int64_t result)
 {
 	if (a->transfers[pid % TRANSFERS_MAX].pid != pid)
 		return;
-	if (a->work == CHRONODISK_WORK_OTHER || pid != a->returned_pid)
-		a->asked_bytes += a->transfers[pid % TRANSFERS_MAX].bytes;
 	a->transfers[pid % TRANSFERS_MAX].pid = 0;
+	uint64_t bytes = result > 0 ? smaller((uint64_t)result, a->transfers[pid % TRANSFERS_MAX].bytes) : 0;
+	a->copied_bytes = less(bytes, SMALL_COPY_BYTES);
 }
 
 /* An open that makes or empties a file. */

@@ -150,8 +150,9 @@ struct accounts {
 	/* Events with prices in this piece of work: the sum of these, and how many. */
 	uint64_t priced_nanos;
 	uint64_t priced_events;
-	/* Bytes that system calls transfer in this piece of work, and by process those of its last call. */
-	uint64_t asked_bytes;
+	/* Bytes that a system call has transferred in this piece of work, without its first, and by process those that its
+	 * last call is to transfer. */
+	uint64_t copied_bytes;
 	struct {
 		pid_t pid;
 		uint64_t bytes;
@@ -222,6 +223,8 @@ void accounts_pass_stop(struct accounts *a, struct stop_cost *cost, uint64_t run
 /* The kernel's work. */
 void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chronodisk_work next);
 void accounts_note_call(struct accounts *a, const struct user_regs_struct *registers);
+void accounts_note_spurious_fault(struct accounts *a);
+void accounts_note_result(struct accounts *a, pid_t pid, int64_t result);
 void accounts_note_requests(struct accounts *a, uint64_t submitted, uint64_t completed, uint64_t woken);
 int accounts_spin_of_calls(struct accounts *a, uint64_t virtual_nanos);
 

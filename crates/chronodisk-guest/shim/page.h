@@ -13,13 +13,13 @@
 #define PAGE_BYTES 4096
 
 /* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
-#define PAGE_MAGIC 0x6368726f6e6f0348ull
+#define PAGE_MAGIC 0x6368726f6e6f03c0ull
 
 /* The instant of nothing. */
 #define CHRONODISK_NEVER 0xffffffffffffffffull
 
 /* Kinds of work, without CHRONODISK_WORK_OTHER. */
-#define CHRONODISK_WORKS 8
+#define CHRONODISK_WORKS 9
 
 /* What a piece of work counts at least, and one part in so many of its CPU time: a program that waits for time to
  * pass must see it pass, and so must a kernel that computes until its next tick. */
@@ -49,11 +49,23 @@
 #define FEED_REPORT_OFFSET 64
 #define FEED_REPORT_BYTES 2048
 
+/* The guest's programs run on any processor of the host but the one of its kernel; on that one. */
+#define CPU_ANY_OTHER 0xfffffffffffffffeull
+#define CPU_OF_KERNEL 0xffffffffffffffffull
+
+/* The cost of a system call includes copying so much. */
+#define SMALL_COPY_BYTES 4096
+
+/* First argument of the system calls by which the guest's first process reveals the kernel's structures, and the
+ * second. */
+#define LEARN_MARK 0x6c6561726e00ull
+#define LEARN_IDS 1
+#define LEARN_TABLES 2
+
 /* First argument of the system calls that are for the recorder, and the second. */
 #define RECORD_MARK 0x7265636f7264ull
-#define RECORD_LEARN 1
-#define RECORD_BEGIN 2
-#define RECORD_END 3
+#define RECORD_BEGIN 1
+#define RECORD_END 2
 
 /* A recording: numbers of system calls are less than the first; its events begin at the second; the third is the
  * number of words in an event's first; the fourth the length of a path that is not there; the others are flags of a
@@ -107,14 +119,16 @@ enum chronodisk_work {
 	CHRONODISK_WORK_COPY = 1, /* A system call that reads or writes. */
 	CHRONODISK_WORK_FAULT = 2, /* A page fault. */
 	CHRONODISK_WORK_MAP = 3, /* A system call that changes the program's memory. */
-	CHRONODISK_WORK_PROCESS = 4, /* A system call that begins or ends processes. */
+	CHRONODISK_WORK_PROCESS = 4, /* A system call that begins or ends processes, or executes a program. */
 	CHRONODISK_WORK_SWITCH = 5, /* A system call after which another program runs. */
 	/* A system call that looks a name up without a change: `stat`, `access`, `readlink`, `open` of an existing
 	 * file. */
 	CHRONODISK_WORK_LOOK_UP = 6,
 	/* A system call of asynchronous I/O: `io_submit`, `io_getevents`, `io_uring_enter`. */
 	CHRONODISK_WORK_QUEUE = 7,
-	CHRONODISK_WORK_OTHER = 8, /* Any other, as after an idle time. */
+	/* A page fault on a page that the guest's page tables have. Natively there is none. */
+	CHRONODISK_WORK_SPURIOUS_FAULT = 8,
+	CHRONODISK_WORK_OTHER = 9, /* Any other, as after an idle time. */
 };
 
 /* Origin of a request in the guest's kernel. */
@@ -151,11 +165,14 @@ _Static_assert(sizeof(struct chronodisk_cost) == 32, "src/shared/layout.rs");
 struct chronodisk_worked {
 	volatile uint64_t count;
 	volatile uint64_t cpu_nanos; /* Unscaled. */
+	/* Bytes that system calls have transferred, each without its first SMALL_COPY_BYTES. */
+	volatile uint64_t copied_bytes;
 };
 
 _Static_assert(offsetof(struct chronodisk_worked, count) == 0, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_worked, cpu_nanos) == 8, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_worked) == 16, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_worked, copied_bytes) == 16, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_worked) == 24, "src/shared/layout.rs");
 
 /* The page. Instants are virtual nanoseconds from the guest's start. */
 struct chronodisk_page {
@@ -166,8 +183,7 @@ struct chronodisk_page {
 	/* Share of the kernel's CPU time that counts where it is none of the kinds of work. */
 	const uint64_t kernel_scale_millionths;
 	const uint64_t other_bound_nanos; /* Its bound, as for a kind of work. */
-	/* CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
-	 * scale of its own. */
+	/* CPU time of copying a MiB that a system call transfers, which counts by a scale of its own. */
 	const uint64_t copy_nanos_per_mib;
 	const uint64_t copy_scale_millionths;
 	/* Prices of a request: its submission, its completion, and the end of an idle time that a completion brings.
@@ -177,13 +193,11 @@ struct chronodisk_page {
 	const uint64_t wake_up_nanos;
 	const uint64_t request_bound_nanos;
 	const uint64_t cpu_speed_millionths; /* Speed of the guest's processor, against this host's. */
-	struct chronodisk_cost costs[8]; /* By enum chronodisk_work. */
+	struct chronodisk_cost costs[9]; /* By enum chronodisk_work. */
 	/* Taken off the CPU time of every return to the kernel, until the clock has measured it. */
 	const uint64_t trap_nanos_unmeasured;
 	const uint64_t interrupt_nanos; /* Taken off instead where an alarm interrupted user code. */
 	const uint64_t fault_extra_nanos; /* Free part beyond a return's, if user code had a page fault. */
-	/* Free part beyond that at the first page faults of a new address space. */
-	const uint64_t new_fault_extra_nanos;
 	const uint64_t tsc_extra_nanos; /* Free part beyond a return's, if user code read the time-stamp counter. */
 	const uint64_t tsc_hertz; /* Rate of the emulated time stamp counter. */
 	const uint64_t realtime_start_nanos; /* CLOCK_REALTIME at virtual time zero, since 1970. */
@@ -192,6 +206,9 @@ struct chronodisk_page {
 	const uint64_t seed; /* Seed of the random bytes that the kernel gets from its host. */
 	/* A diagnostic: the clock sleeps up to so long at some of its entries. */
 	const uint64_t disturbance_nanos_max;
+	const uint64_t memory_bytes; /* Size of the guest's memory. */
+	/* Processor of the host for the guest's programs, or CPU_ANY_OTHER or CPU_OF_KERNEL. */
+	const uint64_t program_cpu;
 	/* How far a processor may be ahead of the slowest one, if the guest has several. */
 	const uint64_t quantum_nanos;
 
@@ -231,8 +248,7 @@ struct chronodisk_page {
 	volatile uint64_t cold_nanos; /* Virtual time not charged after long stops. */
 	volatile uint64_t spins; /* Times that a program was seen to spin while computing took no time. */
 	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped. */
-	volatile uint64_t new_faults; /* First page faults of new address spaces. */
-	struct chronodisk_worked worked[8]; /* The kernel's work, by enum chronodisk_work. */
+	struct chronodisk_worked worked[9]; /* The kernel's work, by enum chronodisk_work. */
 	/* A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST. */
 	volatile uint64_t lost_pid;
 	volatile uint64_t lost_signal; /* The signal that killed it. */
@@ -254,53 +270,53 @@ _Static_assert(offsetof(struct chronodisk_page, wake_up_nanos) == 72, "src/share
 _Static_assert(offsetof(struct chronodisk_page, request_bound_nanos) == 80, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 88, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, costs) == 96, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 352, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 360, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 368, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 376, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 384, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 392, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 400, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 408, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, seed) == 416, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 424, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, quantum_nanos) == 432, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idling) == 440, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 448, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 456, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 464, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, outstanding) == 472, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, requests) == 480, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 488, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 496, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kicks) == 504, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, issuer) == 512, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 520, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupts) == 528, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumps) == 536, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 544, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 552, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 560, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, traps) == 568, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 576, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 584, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 592, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 600, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_requests_nanos) == 608, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 616, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 624, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 632, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, alarms) == 640, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 648, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, spins) == 656, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 664, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_faults) == 672, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, worked) == 680, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 808, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 816, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lead_nanos_max) == 824, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, waits) == 832, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_page) == 840, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 384, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 392, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 400, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 408, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 416, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 424, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, seed) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, memory_bytes) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, program_cpu) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, quantum_nanos) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idling) == 480, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 488, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 496, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 504, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, outstanding) == 512, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, requests) == 520, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 528, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 536, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 544, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, issuer) == 552, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 560, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 568, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 576, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 592, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 600, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 608, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 616, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 624, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 632, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 640, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_requests_nanos) == 648, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 656, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 664, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 672, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 680, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 688, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 696, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 704, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 712, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 928, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 936, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lead_nanos_max) == 944, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, waits) == 952, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 960, "src/shared/layout.rs");
 
 /* A question of the guest's clock; the guest stands still until the answer. */
 struct chronodisk_question {

@@ -44,6 +44,8 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 		account_for_yield();
 	if (registers->orig_rax == SYS_getppid && registers->rdi == PROBE_MARK)
 		account_for_probe();
+	if (is_learn_call(registers))
+		learn_from_call(pid, registers);
 	if (is_feed_call(registers))
 		answer_feed_call(pid, registers);
 	record_call(pid, registers);
@@ -63,47 +65,10 @@ int input_is_awaited(void)
 struct start {
 	int (*function)(void *);
 	void *argument;
+	int is_program;
 };
 
-/* Where a program first touches a page of its files, a native kernel maps the pages around it as well; User Mode Linux
- * has each fault by itself, two to three times as many, and its host has to make page tables and find pages that are in
- * no cache of the processor. So the faults of a new address space count less, but for those on the page after the last:
- * that is memory that is being filled, whose pages fault natively, too. How many of each have been seen, by process;
- * /bin/true has 140, bash 450, python3 1,600. */
-#define NEW_FAULTS 2000
-#define YOUNG_MAX 1024
-#define PAGE_SHIFT 12
-static struct {
-	pid_t pid;
-	unsigned faults;
-	uint64_t last_page;
-} young[YOUNG_MAX];
-
 static void note_live_process(pid_t pid);
-
-static void note_new_process(pid_t pid)
-{
-	if (pid <= 0)
-		return;
-	note_live_process(pid);
-	young[pid % YOUNG_MAX].pid = pid;
-	young[pid % YOUNG_MAX].faults = 0;
-	young[pid % YOUNG_MAX].last_page = 0;
-}
-
-/* Whether a page fault is one of those, of which it is counted as one. */
-int fault_is_new(pid_t pid, uint64_t address)
-{
-	if (young[pid % YOUNG_MAX].pid != pid || young[pid % YOUNG_MAX].faults == NEW_FAULTS)
-		return 0;
-	uint64_t page_before = young[pid % YOUNG_MAX].last_page;
-	young[pid % YOUNG_MAX].last_page = address >> PAGE_SHIFT;
-	if (page_before && address >> PAGE_SHIFT == page_before + 1)
-		return 0;
-	young[pid % YOUNG_MAX].faults++;
-	page->new_faults++;
-	return 1;
-}
 
 /* Programs' reads of the time stamp counter are trapped, for which the host changes a control register whenever it
  * switches between a process that may read it and one that may not. In a virtual machine on an AMD processor the
@@ -250,13 +215,42 @@ static int is_guests(int signal)
 	}
 }
 
+/* Kernel and programs take turns, each on a processor of the host of its own: a switch between them on a single one
+ * would leave the program, and the kernel, without what they had in the processor's caches and translation buffers. A
+ * native kernel leaves most of it. Where the host has no other processor, or refuses, all goes on as before. */
+static void move_to_programs_processor(void)
+{
+	cpu_set_t cpus;
+	unsigned kernels = 0;
+	CPU_ZERO(&cpus);
+	if (page->program_cpu < CPU_SETSIZE) {
+		CPU_SET(page->program_cpu, &cpus);
+	} else if (page->program_cpu == CPU_ANY_OTHER && syscall(SYS_getcpu, &kernels, NULL, NULL) == 0) {
+		for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (cpu != kernels)
+				CPU_SET(cpu, &cpus);
+	} else {
+		return;
+	}
+	syscall(SYS_sched_setaffinity, 0, sizeof cpus, &cpus);
+}
+
 /* First instructions of every process that the guest's kernel makes. */
 static int start_process(void *argument)
 {
 	struct start start = *(struct start *)argument;
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
+	if (start.is_program)
+		move_to_programs_processor();
 	return start.function(start.argument);
+}
+
+/* Whether the process that is made with these flags will run programs; those that share the kernel's memory are its
+ * helpers. From Linux 6.12 on, a program's process shares it until it executes a program of its own. */
+static int will_run_programs(int flags)
+{
+	return !(flags & CLONE_VM) || (flags & CLONE_VFORK);
 }
 
 int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
@@ -271,7 +265,7 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 		return real_clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 	/* On the child's own stack, because a child that shares our memory may read it late. */
 	struct start *start = (struct start *)(((uintptr_t)stack - sizeof *start) & ~(uintptr_t)15);
-	*start = (struct start){ function, argument };
+	*start = (struct start){ function, argument, will_run_programs(flags) };
 	/* The kernel does not ask to hear of the end of its helpers. */
 	if (!(flags & CSIGNAL))
 		flags |= SIGCHLD;
@@ -406,9 +400,10 @@ static long trace(int request, pid_t pid, void *address, void *data)
 	case PTRACE_CONT:
 		if (request != PTRACE_CONT) {
 			forget_reader(pid);
+			account_for_result(pid, (int64_t)registers_set.rax);
 			record_return(pid, &registers_set);
 		} else if ((uintptr_t)data == SIGSEGV) {
-			record_fault_question(pid);
+			note_fault_question(pid);
 		}
 		last_resume = request;
 		state_read.pid = 0;
@@ -429,7 +424,7 @@ static long trace(int request, pid_t pid, void *address, void *data)
 	case 21: /* PTRACE_OLDSETOPTIONS */
 	case PTRACE_SETOPTIONS:
 		/* Once for each address space, whether the kernel has made its process or another one's has. */
-		note_new_process(pid);
+		note_live_process(pid);
 		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
 		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
 	case PTRACE_SETREGS:
@@ -473,18 +468,29 @@ uint64_t stack_of_process(pid_t pid)
 	return real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) == 0 ? registers.rsp : 0;
 }
 
+/* Reads memory of a process that is stopped, by whole words. Returns whether all could be read. */
+int peek(pid_t pid, uint64_t address, void *to, size_t count)
+{
+	for (size_t at = 0; at < count; at += sizeof(long)) {
+		errno = 0;
+		long word = real_ptrace(PTRACE_PEEKDATA, pid, (void *)(uintptr_t)(address + at), NULL);
+		if (errno)
+			return 0;
+		memcpy((char *)to + at, &word, sizeof word);
+	}
+	return 1;
+}
+
 /* The bytes at an address of the process, as far as they can be read; the word that holds the first
  * never reaches into the next page. */
 static uint32_t code_at(pid_t pid, uint64_t address)
 {
 	unsigned offset = address & 7;
 	uint64_t words[2] = { 0, 0 };
-	errno = 0;
-	words[0] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset), NULL);
-	if (errno)
+	if (!peek(pid, address - offset, words, sizeof *words))
 		return 0;
 	if (offset > 5)
-		words[1] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset + 8), NULL);
+		peek(pid, address - offset + sizeof *words, &words[1], sizeof *words);
 	uint32_t code;
 	memcpy(&code, (char *)words + offset, sizeof code);
 	return code;
@@ -697,22 +703,22 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		}
 		int read_tsc = faulted && emulate_tsc_read(stopped_pid, &information);
 		int fault = signal == SIGSEGV && !read_tsc;
-		int new_fault = faulted && !read_tsc && fault_is_new(stopped_pid, (uintptr_t)information.si_addr);
 		uint64_t extra_nanos = read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0;
-		extra_nanos += new_fault ? page->new_fault_extra_nanos : 0;
+		enum chronodisk_work work = CHRONODISK_WORK_OTHER;
+		if (at_call)
+			work = CHRONODISK_WORK_CALL;
+		else if (faulted && !read_tsc)
+			work = work_of_fault(stopped_pid, (uintptr_t)information.si_addr);
+		if (signal == SIGTRAP)
+			note_fault_answer(stopped_pid);
 		int stopped_at_once = stopped_pid == stops_at_once_pid;
 		stops_at_once_pid = 0;
 		uint64_t overhead_nanos = signal == SIGALRM && !stopped_at_once ? page->interrupt_nanos
 										: nanos_of_trap() + extra_nanos;
-		uint64_t stopped_at = account_for_stop(stopped_pid, overhead_nanos,
-						       at_call ? CHRONODISK_WORK_CALL
-						       : fault ? CHRONODISK_WORK_FAULT
-							       : CHRONODISK_WORK_OTHER);
+		uint64_t stopped_at = account_for_stop(stopped_pid, overhead_nanos, work);
 		close_accounts();
 		if (faulted && !read_tsc)
 			record_fault((uintptr_t)information.si_addr);
-		if (signal == SIGTRAP)
-			record_fault_answer(stopped_pid);
 		if (hosts_job_control) {
 			account_for_resume(stopped_pid, was_user_code, present_instant());
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);

@@ -251,7 +251,8 @@ void record_work(enum chronodisk_work work, uint64_t counted_nanos)
 static int is_mark(const struct user_regs_struct *registers)
 {
 	return registers->orig_rax == SYS_getppid &&
-	       (registers->rdi == RECORD_MARK || registers->rdi == PROBE_MARK || registers->rdi == FEED_MARK);
+	       (registers->rdi == RECORD_MARK || registers->rdi == PROBE_MARK || registers->rdi == FEED_MARK ||
+		registers->rdi == LEARN_MARK);
 }
 
 /* Words that arguments of a call point to. */
@@ -367,16 +368,11 @@ static void note_call(pid_t pid, const struct user_regs_struct *registers, struc
 }
 
 /* What the launcher is told by the guest's first process. */
-static void take_mark(pid_t pid, const struct user_regs_struct *registers)
+static void take_mark(const struct user_regs_struct *registers)
 {
 	switch (registers->rsi) {
-	case RECORD_LEARN:
-		learn_ids((uint32_t)registers->rdx, (uint32_t)registers->r10);
-		break;
 	case RECORD_BEGIN:
-		header->state = find_ids() && learn_tables(pid, current_task(), registers->rdx) ?
-					CHRONODISK_RECORDER_BEGUN :
-					CHRONODISK_RECORDER_IMPOSSIBLE;
+		header->state = tables_are_known() ? CHRONODISK_RECORDER_BEGUN : CHRONODISK_RECORDER_IMPOSSIBLE;
 		is_recording = header->state == CHRONODISK_RECORDER_BEGUN;
 		programs_were_at_nanos = nanos_of_programs();
 		take_constants();
@@ -420,7 +416,7 @@ void record_call(pid_t pid, const struct user_regs_struct *registers)
 		return;
 	uint64_t since = instant_of_own_work();
 	if (mark && registers->rdi == RECORD_MARK)
-		take_mark(pid, registers);
+		take_mark(registers);
 	if (is_recording && !mark) {
 		charge_present_task();
 		struct task *task = present_task();
@@ -474,17 +470,10 @@ static int is_error(uint64_t result)
 
 /* ---- Page faults ---------------------------------------------------------------------------------- */
 
-/* The process that the kernel has had tell what fault it met. */
-static pid_t asked_about_fault;
-
-/* What the code in a program's process, which the kernel puts there, leaves of a fault at the beginning of its stack
- * (arch/x86/um/shared/sysdep/faultinfo_64.h). */
-struct fault_information {
-	int error_code;
-	uint64_t address;
-	int trap_number;
-};
-#define ERROR_CODE_WRITE 2
+int is_recorded(void)
+{
+	return is_recording;
+}
 
 /* The process has stopped for a page fault. */
 void record_fault(uint64_t address)
@@ -505,27 +494,12 @@ void record_fault(uint64_t address)
 	forget_own_work_since(since);
 }
 
-/* The kernel has the process tell what fault it met... */
-void record_fault_question(pid_t pid)
+/* It is known what it met. */
+void record_fault_answer(uint64_t address, int writes)
 {
-	asked_about_fault = is_recording ? pid : 0;
-}
-
-/* ...and it has done so. */
-void record_fault_answer(pid_t pid)
-{
-	if (!is_recording || pid != asked_about_fault)
-		return;
-	asked_about_fault = 0;
-	uint64_t since = instant_of_own_work();
-	struct task *task = present_task();
-	uint64_t stack = stack_of_process(pid);
-	struct fault_information information;
-	if (task && task->is_in_fault && stack &&
-	    read_program(pid, task->address, stack & ~(uint64_t)(PAGE_BYTES - 1), &information, sizeof information) &&
-	    information.address == task->fault.address)
-		task->fault.writes = (information.error_code & ERROR_CODE_WRITE) != 0;
-	forget_own_work_since(since);
+	struct task *task = is_recording ? present_task() : NULL;
+	if (task && task->is_in_fault && task->fault.address == address)
+		task->fault.writes = (uint64_t)writes;
 }
 
 static void put_fault(struct task *task)

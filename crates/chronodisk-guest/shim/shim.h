@@ -5,9 +5,11 @@
  * time.c   virtual time: clocks and the host's timer
  * accounts.c  what virtual time is made of, as functions that call nothing; see accounts.h
  * processes.c  the guest's programs, which are the host's traced processes
+ * faults.c  their page faults
  * tasks.c  for whom the guest's kernel works
  * feed.c  what a replayer in the guest asks for
- * memory.c  reads the programs' memory
+ * current.c  finds the present task
+ * memory.c  reads the programs' memory and page tables
  * record.c  records the programs' system calls
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
@@ -112,6 +114,8 @@ uint64_t virtual_nanos_of_passed_stop(void);
 void put_off_alarm(uint64_t virtual_now);
 void account_for_call(const struct user_regs_struct *registers);
 void account_for_yield(void);
+void account_for_result(pid_t pid, int64_t result); /* of the call after which the program goes on */
+void account_for_spurious_fault(void); /* the fault that the kernel works at is one */
 uint64_t charge_program(uint64_t nanos);
 void account_for_part_of_feed(void);
 void account_for_host_call(uint64_t since_host);
@@ -143,10 +147,15 @@ void start_time(int devices);
 void watch_processes(void);
 void stop_reading_the_counter(void);
 int carry_out_counter_read(void *context);
-int fault_is_new(pid_t pid, uint64_t address);
 int input_is_awaited(void);
 uint64_t stack_of_process(pid_t pid);
+int peek(pid_t pid, uint64_t address, void *to, size_t count);
 void start_processes(void);
+
+/* faults.c */
+enum chronodisk_work work_of_fault(pid_t pid, uint64_t address);
+void note_fault_question(pid_t pid);
+void note_fault_answer(pid_t pid);
 
 /* tasks.c */
 enum chronodisk_issuer issuer_of_request(void);
@@ -166,17 +175,23 @@ const uint32_t *ids_of(uint64_t task); /* its own and its group's */
 uint64_t task_by_data(int *stack_offset);
 
 /* memory.c */
-uint64_t physical_memory(void);
+int is_mapped(uint64_t address, size_t count);
 int read_own(uint64_t address, void *to, size_t count);
-int learn_tables(pid_t pid, uint64_t task, uint64_t address);
+int is_learn_call(const struct user_regs_struct *registers);
+void learn_from_call(pid_t pid, const struct user_regs_struct *registers);
+int tables_are_known(void); /* and the present task, and the ids of every task */
+/* What the present program may do with the page at an address by the guest's page tables; nothing if they are not
+ * known. */
+enum access { ACCESS_NONE, ACCESS_READ, ACCESS_WRITE };
+enum access page_access(uint64_t address);
 int read_program(pid_t pid, uint64_t task, uint64_t address, void *to, size_t count);
 
 /* record.c */
 void record_call(pid_t pid, const struct user_regs_struct *registers);
 void record_return(pid_t pid, const struct user_regs_struct *registers);
 void record_fault(uint64_t address);
-void record_fault_question(pid_t pid);
-void record_fault_answer(pid_t pid);
+void record_fault_answer(uint64_t address, int writes);
+int is_recorded(void);
 void record_work(enum chronodisk_work work, uint64_t counted_nanos);
 void start_recording(int fd);
 

@@ -7,13 +7,9 @@
  * the stack is not found to be the task's, and nothing is said. */
 #define _GNU_SOURCE
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "shim.h"
 
-#define HOST_PAGE_BYTES 4096u
 /* CONFIG_KERNEL_STACK_ORDER is 1 or 2. */
 #define STACK_BYTES_MIN 8192u
 #define STACK_BYTES_MAX 16384u
@@ -22,14 +18,6 @@
 #define TASK_FLAGS_OFFSET 20
 #define FLAGS_AFTER_STACK (TASK_FLAGS_OFFSET - TASK_STACK_OFFSET)
 #define PF_KTHREAD 0x00200000u
-
-/* Whether that many bytes, fewer than a page has, can be read. */
-static int is_mapped(uintptr_t address, size_t len_bytes)
-{
-	unsigned char in_core[2];
-	uintptr_t page_begin = address & ~(uintptr_t)(HOST_PAGE_BYTES - 1);
-	return address && syscall(SYS_mincore, page_begin, address + len_bytes - page_begin, in_core) == 0;
-}
 
 static uint64_t word_at(uintptr_t address)
 {

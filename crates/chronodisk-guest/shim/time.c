@@ -446,6 +446,16 @@ void account_for_call(const struct user_regs_struct *registers)
 	accounts_note_call(&accounts, registers);
 }
 
+void account_for_result(pid_t pid, int64_t result)
+{
+	accounts_note_result(&accounts, pid, result);
+}
+
+void account_for_spurious_fault(void)
+{
+	accounts_note_spurious_fault(&accounts);
+}
+
 void account_for_yield(void)
 {
 	accounts.yields++;

@@ -215,19 +215,33 @@ static void copying_counts_by_a_scale_of_its_own(void)
 	accounts.returned_pid = PROGRAM;
 	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
 	accounts_note_call(&accounts, &registers);
-	accounts_note_switch(&accounts, PROGRAM, 1);
-	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_OTHER);
-	EXPECT(accounts.charged_work_nanos, 1000 + 100000 + 100000);
+	registers.rdx += SMALL_COPY_BYTES;
+	accounts_note_call(&accounts, &registers);
+	accounts_note_result(&accounts, PROGRAM, (1 << 20) + SMALL_COPY_BYTES);
+	accounts_begin_work(&accounts, reading(510000, 0), CHRONODISK_WORK_OTHER);
+	/* Copying, the bound, and the rest. */
+	EXPECT(accounts.charged_work_nanos, 100000 + 1000 + 300000);
+	EXPECT(page->worked[CHRONODISK_WORK_COPY].copied_bytes, 1 << 20);
+	/* Only what was copied counts so: not what was asked for. */
+	accounts_begin_work(&accounts, reading(510000, 0), CHRONODISK_WORK_CALL);
+	accounts_note_call(&accounts, &registers);
+	accounts_note_result(&accounts, PROGRAM, SMALL_COPY_BYTES + (1 << 10));
+	accounts_begin_work(&accounts, reading(520000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 401000 + 97 + 980);
+	accounts_begin_work(&accounts, reading(520000, 0), CHRONODISK_WORK_CALL);
+	accounts_note_call(&accounts, &registers);
+	accounts_note_result(&accounts, PROGRAM, -11);
+	accounts_begin_work(&accounts, reading(530000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 402077 + 1000);
 	/* A call whose program waited is copied for by the work after the wait. */
 	SET(other_bound_nanos, 10000);
-	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_CALL);
+	accounts_begin_work(&accounts, reading(530000, 0), CHRONODISK_WORK_CALL);
 	accounts_note_call(&accounts, &registers);
-	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_OTHER);
+	accounts_begin_work(&accounts, reading(530000, 0), CHRONODISK_WORK_OTHER);
 	uint64_t charged = accounts.charged_work_nanos;
-	accounts_note_switch(&accounts, PROGRAM, 1);
-	accounts_begin_work(&accounts, reading(310000 + 110000, 0), CHRONODISK_WORK_CALL);
-	/* The wait that ended at once has left its bound. */
-	EXPECT(accounts.charged_work_nanos - charged, 2000 + 45000);
+	accounts_note_result(&accounts, PROGRAM, (1 << 20) + SMALL_COPY_BYTES);
+	accounts_begin_work(&accounts, reading(530000 + 210000, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos - charged, 100000 + 1000);
 }
 
 static void what_the_kernel_does_while_its_clock_stands_still_is_the_hosts(void)
@@ -253,6 +267,17 @@ static void work_counts_something_whatever_is_taken_off(void)
 	EXPECT(accounts.charged_work_nanos, WORK_NANOS_MIN);
 	accounts_begin_work(&accounts, reading(100 + 256000000, 0), CHRONODISK_WORK_OTHER);
 	EXPECT(accounts.charged_work_nanos, WORK_NANOS_MIN + 256000000 / WORK_SHARE_MIN);
+}
+
+static void a_fault_that_is_none_natively_counts_by_a_kind_of_its_own(void)
+{
+	begin();
+	accounts.work = CHRONODISK_WORK_FAULT;
+	accounts_note_spurious_fault(&accounts);
+	EXPECT(accounts.work, CHRONODISK_WORK_SPURIOUS_FAULT);
+	accounts.work = CHRONODISK_WORK_CALL;
+	accounts_note_spurious_fault(&accounts);
+	EXPECT(accounts.work, CHRONODISK_WORK_CALL);
 }
 
 static enum chronodisk_work work_of(unsigned long long call, unsigned long long second, unsigned long long third)
@@ -690,6 +715,7 @@ int main(void)
 	requests_have_prices();
 	copying_counts_by_a_scale_of_its_own();
 	what_the_kernel_does_while_its_clock_stands_still_is_the_hosts();
+	a_fault_that_is_none_natively_counts_by_a_kind_of_its_own();
 	calls_are_told_apart();
 	another_program_makes_a_call_a_switch();
 	what_the_host_takes_of_the_kernel_is_bounded();

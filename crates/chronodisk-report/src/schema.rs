@@ -310,6 +310,9 @@ pub struct RepResult {
     pub samples: Vec<HostSample>,
     /// The host's CPU, counted from 0, on which guest and device ran.
     pub host_cpu: Option<u32>,
+    /// The host's CPU on which the guest's programs ran, if they had one of their own.
+    #[serde(default)]
+    pub programs_host_cpu: Option<u32>,
     /// Name of the request log, beside the file of this result.
     pub log_file: String,
     /// Figures of a device served under the host's clock; not for a guest.

@@ -207,7 +207,12 @@ fn another_machine() -> Calibration {
     let requests = Some(RequestCosts { submission_nanos, completion_nanos, wake_up_nanos, ..requests });
     Calibration {
         schema: calibration::SCHEMA.to_owned(),
-        machine: Machine { processor: "another".into(), host_kernel: "7.0".into(), version: "0.0.1".into() },
+        machine: Machine {
+            processor: "another".into(),
+            host_kernel: "7.0".into(),
+            version: "0.0.1".into(),
+            programs_have_own_cpu: false,
+        },
         costs: KernelCosts { requests, ..costs },
         probes: Vec::new(),
         halves_differ: None,

@@ -184,17 +184,22 @@ fn prepare(directory: &Path) {
     }
 }
 
+/// A command's time, in seconds: several times that of the longest on a busy host.
+const SECONDS_MAX: &str = "600";
+
 /// Runs it as its reader would, by a shell.
 fn run(chronodisk: &Chronodisk, directory: &Path, shown: &Shown) {
     let executable = Path::new(env!("CARGO_BIN_EXE_chronodisk")).parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("sh");
-    command.args(["-c", &shown.text]).current_dir(directory).stdin(Stdio::null());
+    // A page that shows a command without an end must name it in `NOT_RUN`.
+    let mut command = Command::new("timeout");
+    command.args([SECONDS_MAX, "sh", "-c", &shown.text]).current_dir(directory).stdin(Stdio::null());
     command.env("PATH", format!("{}:{path}", executable.display())).env("XDG_STATE_HOME", directory.join("state"));
     command.env("CHRONODISK_CALIBRATION", chronodisk.calibration()).env("CHRONODISK_ROOT", root());
     die_with_the_test(&mut command);
     let output = command.output().unwrap();
     // A comparison may find that two runs differ, which is no error.
+    assert_ne!(output.status.code(), Some(124), "{}\nran for {SECONDS_MAX} s", shown.place());
     let is_comparison = shown.text.contains("--fail-if") && output.status.code() == Some(1);
     assert!(output.status.success() || is_comparison, "{}\n{}", shown.place(), text(&output.stderr));
 }

@@ -23,14 +23,16 @@ pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::kernel::built::cache_folder;
+use crate::launcher::host::programs_have_own_cpu;
 use crate::launcher::outcome::{Doing, RunError, RunOutcome};
 use crate::launcher::run_options::RunOptions;
 use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
+use crate::shared::filesystem::FileSystem;
 use crate::shared::spec::Stage;
 use crate::shared::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file's schema.
-pub const SCHEMA: &str = "chronodisk.calibration/6";
+pub const SCHEMA: &str = "chronodisk.calibration/7";
 
 /// A calibration and its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct Machine {
     pub host_kernel: String,
     /// Version of this program, whose clock charges the costs.
     pub version: String,
+    /// Whether guests' programs have a processor of the host of their own: if they leave their processor's caches to
+    /// the guest's kernel, both take longer.
+    pub programs_have_own_cpu: bool,
 }
 
 /// Measurements of one probe.
@@ -71,8 +76,6 @@ pub struct Measured {
     pub guest_user_nanos: f64,
     /// Number of its reads of the time stamp counter, which are emulated.
     pub guest_tsc_reads: u64,
-    /// Number of its page faults among the first of an address space.
-    pub guest_new_faults: u64,
     /// The guest kernel's work for it, in the order of [`Work::ALL`].
     pub guest_worked: [Worked; Work::COUNT],
 }
@@ -95,6 +98,7 @@ impl Machine {
             processor: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
             host_kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            programs_have_own_cpu: programs_have_own_cpu(),
         }
     }
 }
@@ -154,6 +158,8 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
 
 /// Runs all probes `reps` times natively and in a guest, and computes the costs.
 ///
+/// The probes make files in an ext4 on both sides if this process may mount one natively, otherwise in tmpfs.
+///
 /// `options` describe the guest; its clock and its command are set by the calibration. `on_probe` is called with each
 /// probe before it runs.
 ///
@@ -161,9 +167,15 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
 /// Errors of a run, and of starting a program.
 pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)) -> Result<Calibration, RunError> {
     let executable = &options.executable;
+    let native_folder = NativeFolder::make().doing("making a folder in memory")?;
+    let options = &RunOptions { file_system: native_folder.file_system(), ..options.clone() };
+    let guest_folder = match native_folder.file_system() {
+        FileSystem::None => Path::new(probes::IN_MEMORY),
+        _ => Path::new(&options.mount_point),
+    };
     let words = |probe: &Probe| {
         let mut command = vec![executable.clone().into_os_string()];
-        command.extend(probes::words(probe).map(Into::into));
+        command.extend(probes::words(probe, guest_folder));
         command
     };
     let mut measure = |probe: &Probe| -> Result<Vec<Measured>, RunError> {
@@ -171,7 +183,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         let mut runs = Vec::new();
         for _ in 0..reps.max(1) {
             let mut command = Command::new(executable);
-            command.args(probes::words(probe));
+            command.args(probes::words(probe, native_folder.path()));
             let native = native_run(&mut command, Processors::Only(1))?.cpu();
             // Only the cost of stops is subtracted, so that all other work is measured.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
@@ -234,7 +246,6 @@ fn in_guest(probe: &Probe, outcome: &RunOutcome) -> Measured {
         native_nanos: 0.0,
         guest_user_nanos: after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos) as f64,
         guest_tsc_reads: after.tsc_reads.saturating_sub(before.tsc_reads),
-        guest_new_faults: after.new_faults.saturating_sub(before.new_faults),
         guest_worked: outcome.worked,
     }
 }
@@ -249,7 +260,6 @@ fn less(probe: Measured, nothing: &Measured) -> Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),
         guest_user_nanos: (probe.guest_user_nanos - nothing.guest_user_nanos).max(0.0),
         guest_tsc_reads: probe.guest_tsc_reads.saturating_sub(nothing.guest_tsc_reads),
-        guest_new_faults: probe.guest_new_faults.saturating_sub(nothing.guest_new_faults),
         guest_worked: std::array::from_fn(|index| probe.guest_worked[index].since(nothing.guest_worked[index])),
         ..probe
     }
@@ -272,8 +282,7 @@ mod tests {
             native_nanos: 1.5,
             guest_user_nanos: 2.5,
             guest_tsc_reads: 2,
-            guest_new_faults: 3,
-            guest_worked: [Worked { count: 4, cpu_nanos: 5 }; Work::COUNT],
+            guest_worked: [Worked { count: 4, cpu_nanos: 5, copied_bytes: 6 }; Work::COUNT],
         };
         let calibration = Calibration {
             schema: SCHEMA.to_owned(),

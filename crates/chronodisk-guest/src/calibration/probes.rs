@@ -1,4 +1,5 @@
-//! Small programs that do one thing often, natively and in a guest.
+//! Small programs that do one thing often, natively and in a guest. Files are made in a folder of the same file system,
+//! or in tmpfs.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::shared::costs::Work;
+use crate::shared::layout::SMALL_COPY_BYTES;
 
 /// A probe's action, and its number of repetitions.
 #[derive(Clone, Copy, Debug)]
@@ -20,20 +22,27 @@ pub struct Probe {
     pub work: Work,
     /// Repetitions.
     pub times: u32,
-    /// Does it so often.
-    act: fn(u32) -> io::Result<()>,
+    /// Does it so often, in a folder.
+    act: fn(u32, &Path) -> io::Result<()>,
 }
 
 /// The probe that only begins and ends; its cost is subtracted from the others'.
 pub(crate) const NOTHING: Probe =
-    Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_| Ok(()) };
+    Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_, _| Ok(()) };
 
 /// All probes except the empty one.
-pub const PROBES: [Probe; 12] = [
+pub const PROBES: [Probe; 13] = [
     Probe { name: "time-stamp", title: "time stamp counter read", work: Work::Call, times: 20_000, act: time_stamps },
     Probe { name: "empty-call", title: "system call without work", work: Work::Call, times: 30_000, act: empty_calls },
     Probe { name: "create-unlink", title: "create, close, unlink", work: Work::Call, times: 6_000, act: creations },
-    Probe { name: "look-up", title: "stat of a file in memory", work: Work::LookUp, times: 10_000, act: look_ups },
+    Probe {
+        name: "create-unlink-tmpfs",
+        title: "the same in tmpfs",
+        work: Work::Call,
+        times: 6_000,
+        act: |times, _| creations(times, Path::new(IN_MEMORY)),
+    },
+    Probe { name: "look-up", title: "stat of a file", work: Work::LookUp, times: 10_000, act: look_ups },
     Probe {
         name: "look-up-path",
         title: "stat and open a program, stat a missing one",
@@ -56,23 +65,24 @@ pub const PROBES: [Probe; 12] = [
     },
 ];
 
-/// The words after the executable that make it this probe.
-pub(crate) fn words(probe: &Probe) -> [&str; 2] {
-    [WORD, probe.name]
+/// The words after the executable that make it this probe in a folder.
+pub(crate) fn words(probe: &Probe, folder: &Path) -> [OsString; 3] {
+    [WORD.into(), probe.name.into(), folder.into()]
 }
 
 /// First word of the command line that makes the executable a probe.
 pub(crate) const WORD: &str = "guest-probe";
 
-/// Runs as the probe that the second word of the command line names.
+/// Runs as the probe that the second word of the command line names, in the folder that the third names.
 #[must_use]
 pub fn run_as_probe() -> ExitCode {
-    let name: OsString = std::env::args_os().nth(2).unwrap_or_default();
+    let mut words = std::env::args_os().skip(2);
+    let (name, folder) = (words.next().unwrap_or_default(), PathBuf::from(words.next().unwrap_or_default()));
     let Some(probe) = std::iter::once(&NOTHING).chain(&PROBES).find(|probe| name == probe.name) else {
         eprintln!("chronodisk: there is no probe {}", name.display());
         return ExitCode::from(2);
     };
-    match (probe.act)(probe.times) {
+    match (probe.act)(probe.times, &folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("chronodisk: probe {}: {error}", probe.name);
@@ -81,8 +91,8 @@ pub fn run_as_probe() -> ExitCode {
     }
 }
 
-/// In memory, here and in the guest.
-const FOLDER: &str = "/dev/shm";
+/// A tmpfs, here and in the guest.
+pub(super) const IN_MEMORY: &str = "/dev/shm";
 
 /// A temporary file of the probe.
 struct Scratch {
@@ -91,8 +101,8 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(len_bytes: usize) -> io::Result<Self> {
-        let path = Path::new(FOLDER).join(format!("chronodisk-probe-{}", std::process::id()));
+    fn new(folder: &Path, len_bytes: usize) -> io::Result<Self> {
+        let path = folder.join(format!("chronodisk-probe-{}", std::process::id()));
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
         file.write_all(&vec![1; len_bytes])?;
         Ok(Scratch { path, file })
@@ -101,12 +111,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It is in memory, and its name contains this process's id: at worst it stays until the next boot.
+        // Its name contains this process's id: at worst it stays in memory until the next boot.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-fn time_stamps(times: u32) -> io::Result<()> {
+fn time_stamps(times: u32, _: &Path) -> io::Result<()> {
     for _ in 0..times {
         // SAFETY: the instruction has no effect but its result.
         std::hint::black_box(unsafe { core::arch::x86_64::_rdtsc() });
@@ -114,15 +124,15 @@ fn time_stamps(times: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn empty_calls(times: u32) -> io::Result<()> {
+fn empty_calls(times: u32, _: &Path) -> io::Result<()> {
     for _ in 0..times {
         std::hint::black_box(rustix::process::getppid());
     }
     Ok(())
 }
 
-fn creations(times: u32) -> io::Result<()> {
-    let path = Path::new(FOLDER).join(format!("chronodisk-probe-{}", std::process::id()));
+fn creations(times: u32, folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!("chronodisk-probe-{}", std::process::id()));
     for _ in 0..times {
         drop(File::create_new(&path)?);
         fs::remove_file(&path)?;
@@ -130,8 +140,8 @@ fn creations(times: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn look_ups(times: u32) -> io::Result<()> {
-    let scratch = Scratch::new(1)?;
+fn look_ups(times: u32, folder: &Path) -> io::Result<()> {
+    let scratch = Scratch::new(folder, 1)?;
     for _ in 0..times {
         std::hint::black_box(fs::metadata(&scratch.path)?);
     }
@@ -139,7 +149,7 @@ fn look_ups(times: u32) -> io::Result<()> {
 }
 
 /// In the tree of the host, where a guest's kernel asks that for each name.
-fn path_look_ups(times: u32) -> io::Result<()> {
+fn path_look_ups(times: u32, _: &Path) -> io::Result<()> {
     for _ in 0..times {
         std::hint::black_box(fs::metadata(EXECUTED)?);
         drop(File::open(EXECUTED)?);
@@ -150,19 +160,19 @@ fn path_look_ups(times: u32) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) const SMALL_COPY_BYTES: u32 = 4 << 10;
 pub(super) const LARGE_COPY_BYTES: u32 = 256 << 10;
 
-fn small_copies(times: u32) -> io::Result<()> {
+fn small_copies(times: u32, _: &Path) -> io::Result<()> {
     copies(times, SMALL_COPY_BYTES as usize)
 }
 
-fn large_copies(times: u32) -> io::Result<()> {
+fn large_copies(times: u32, _: &Path) -> io::Result<()> {
     copies(times, LARGE_COPY_BYTES as usize)
 }
 
+/// In tmpfs: kernels differ in how they keep an ext4's pages.
 fn copies(times: u32, len_bytes: usize) -> io::Result<()> {
-    let scratch = Scratch::new(len_bytes)?;
+    let scratch = Scratch::new(Path::new(IN_MEMORY), len_bytes)?;
     let mut bytes = vec![0; len_bytes];
     for _ in 0..times {
         scratch.file.read_exact_at(&mut bytes, 0)?;
@@ -171,11 +181,11 @@ fn copies(times: u32, len_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn faults(times: u32) -> io::Result<()> {
+fn faults(times: u32, _: &Path) -> io::Result<()> {
     (0..times).try_for_each(|_| touch(4 << 20))
 }
 
-fn maps(times: u32) -> io::Result<()> {
+fn maps(times: u32, _: &Path) -> io::Result<()> {
     (0..times).try_for_each(|_| touch(PAGE_BYTES))
 }
 
@@ -188,7 +198,7 @@ fn touch(len_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn forks(times: u32) -> io::Result<()> {
+fn forks(times: u32, _: &Path) -> io::Result<()> {
     for _ in 0..times {
         // SAFETY: this process has a single thread, and the child only ends.
         let child = match unsafe { libc::fork() } {
@@ -203,7 +213,7 @@ fn forks(times: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn executions(times: u32) -> io::Result<()> {
+fn executions(times: u32, _: &Path) -> io::Result<()> {
     for _ in 0..times {
         Command::new(EXECUTED).status()?;
     }
@@ -216,7 +226,7 @@ const EXECUTED: &str = "/bin/true";
 const MISSING: &str = "/bin/chronodisk-missing";
 
 /// Sends a byte to a process that returns it.
-fn switches(times: u32) -> io::Result<()> {
+fn switches(times: u32, _: &Path) -> io::Result<()> {
     let mut echo = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (Some(mut there), Some(mut back)) = (echo.stdin.take(), echo.stdout.take()) else {
         return Err(io::Error::other("a child without pipes"));
@@ -237,12 +247,11 @@ mod tests {
 
     #[test]
     fn each_does_what_it_says() {
+        let folder = tempfile::tempdir().unwrap();
         for probe in PROBES {
-            (probe.act)(2).unwrap_or_else(|error| panic!("{}: {error}", probe.name));
+            (probe.act)(2, folder.path()).unwrap_or_else(|error| panic!("{}: {error}", probe.name));
         }
-        let left = fs::read_dir(FOLDER).unwrap().flatten();
-        let own = format!("chronodisk-probe-{}", std::process::id());
-        assert!(left.into_iter().all(|entry| *entry.file_name() != *own), "a probe's file stayed");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a probe's file stayed");
     }
 
     #[test]

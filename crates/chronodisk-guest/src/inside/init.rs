@@ -21,10 +21,10 @@ use rustix::system::{RebootCommand, reboot};
 use super::dropped::UpperLayer;
 use super::generic_code::{self, CryptoUsers};
 use super::kernel_log::{KernelLog, LogPlace};
+use super::learning;
 use super::leftovers::Mounts;
 use super::machine;
 use super::modules;
-use super::recording;
 use super::relay::{self, CommandEnd, Serial};
 use super::root;
 use super::settle::settle;
@@ -107,9 +107,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let mut log = KernelLog::from_now();
     let mounts = Mounts::now().at(Stage::Command, || "the list of mounts".into())?;
     trap_probe::run();
-    if spec.records {
-        recording::learn_ids();
-    }
+    learning::reveal_ids();
     if spec.drop_caches || spec.root != RootChoice::Host {
         drop_caches()?;
     }

@@ -9,6 +9,7 @@ mod dropped;
 mod generic_code;
 pub(crate) mod init;
 mod kernel_log;
+mod learning;
 mod leftovers;
 mod machine;
 mod modules;

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::acknowledge;
 use super::command::command_of;
-use super::recording;
 use super::root::ROOT;
+use super::{learning, recording};
 use crate::shared::frames::{self, Decoder, Kind};
 use crate::shared::signals::asks_to_end;
 use crate::shared::spec::{Ending, GuestSpec, Mark, RootChoice};
@@ -218,8 +218,9 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
             }
             // After the change of user, as the caller could enter it.
             check(libc::chdir(folder.as_ptr()))?;
+            learning::reveal_ids();
+            learning::reveal_page_tables();
             if records {
-                recording::learn_ids();
                 recording::begin();
             }
             Ok(())

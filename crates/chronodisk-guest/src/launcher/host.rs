@@ -1,6 +1,7 @@
 //! Facts about the host for the launcher: the caller's identity and terminal, and the rate of the time-stamp counter.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::shared::page::ProgramCpu;
 
 /// For each of standard input, output and error, whether it is a terminal.
 pub(crate) fn terminals() -> [bool; 3] {
@@ -55,31 +58,70 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
-/// A CPU of the host for one guest and its device, claimed until this is dropped.
-///
-/// The claim is an abstract socket name, which is released with its last descriptor.
-pub(crate) struct HostCpu {
-    pub number: usize,
-    _claim: Option<UnixDatagram>,
+/// CPUs of the host for one guest and its device, claimed until this is dropped.
+pub(crate) struct HostCpus {
+    /// For the guest's kernel and the device, which take turns.
+    pub kernel: usize,
+    /// For the guest's programs.
+    pub programs: ProgramCpu,
+    _claims: Vec<UnixDatagram>,
 }
 
-impl HostCpu {
-    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own; its own if all are
-    /// claimed.
-    pub fn claim() -> Self {
+impl HostCpus {
+    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own. Programs get one if they
+    /// are to have their own, preferably with the same last cache. If all are claimed, other guests use them, too, and
+    /// the host places the programs.
+    pub fn claim(programs_have_own: bool) -> Self {
         let own = rustix::thread::sched_getcpu();
         let allowed = rustix::thread::sched_getaffinity(None).ok();
         let others = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|&cpu| cpu != own && allowed.as_ref().is_some_and(|allowed| allowed.is_set(cpu)));
-        for number in [own].into_iter().chain(others) {
-            let name = format!("chronodisk-cpu-{number}");
-            let claim = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
-            if let Ok(claim) = claim {
-                return HostCpu { number, _claim: Some(claim) };
-            }
-        }
-        HostCpu { number: own, _claim: None }
+        let all: Vec<usize> = [own].into_iter().chain(others).collect();
+        let mut claims = Vec::new();
+        let mut first_free = |cpus: &[usize]| {
+            cpus.iter().copied().find_map(|cpu| {
+                claims.push(claim(cpu)?);
+                Some(cpu)
+            })
+        };
+        let kernel = first_free(&all).unwrap_or(own);
+        let near = sharing_last_cache(kernel);
+        let (near, far): (Vec<_>, Vec<_>) =
+            all.into_iter().filter(|&cpu| cpu != kernel).partition(|cpu| near.contains(cpu));
+        let others = [near, far].concat();
+        let programs = match programs_have_own && !others.is_empty() {
+            true => first_free(&others).map_or(ProgramCpu::Another, ProgramCpu::Only),
+            false => ProgramCpu::Kernels,
+        };
+        HostCpus { kernel, programs, _claims: claims }
     }
+}
+
+/// Whether guests of this process have a CPU of the host for their programs, beside the one of their kernel.
+pub(crate) fn programs_have_own_cpu() -> bool {
+    rustix::thread::sched_getaffinity(None).is_ok_and(|allowed| allowed.count() > 1)
+}
+
+/// A claim is an abstract socket name, which is released with its last descriptor.
+fn claim(cpu: usize) -> Option<UnixDatagram> {
+    let name = SocketAddr::from_abstract_name(format!("chronodisk-cpu-{cpu}")).ok()?;
+    UnixDatagram::bind_addr(&name).ok()
+}
+
+/// CPUs that share the cache of the highest level with this one; none if the host does not say.
+fn sharing_last_cache(cpu: usize) -> Vec<usize> {
+    let list =
+        |index| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list"));
+    (0..).map_while(|index: u32| list(index).ok()).last().map(|list| cpus_of(&list)).unwrap_or_default()
+}
+
+/// CPUs of a list like `0-3,8`.
+fn cpus_of(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Puts a command into its own process group, because the launcher handles the terminal's Ctrl-C.
@@ -183,6 +225,21 @@ mod tests {
     fn the_counter_has_a_plausible_rate() {
         let hertz = CounterReading::first().hertz_since();
         assert!((100_000_000..20_000_000_000).contains(&hertz), "{hertz} Hz");
+    }
+
+    #[test]
+    fn lists_of_cpus_have_ranges_and_single_ones() {
+        assert_eq!(cpus_of("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(cpus_of("5"), [5]);
+        assert!(cpus_of("\n").is_empty());
+    }
+
+    #[test]
+    fn programs_have_another_cpu_than_their_kernel_if_there_is_one() {
+        let cpus = HostCpus::claim(true);
+        assert_eq!(cpus.programs != ProgramCpu::Kernels, programs_have_own_cpu());
+        assert_ne!(cpus.programs, ProgramCpu::Only(cpus.kernel));
+        assert_eq!(HostCpus::claim(false).programs, ProgramCpu::Kernels);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::host::{self, CounterReading, HostCpu, is_shell, may_wait, wait_for};
+use super::host::{self, CounterReading, HostCpus, is_shell, may_wait, wait_for};
 use super::instructions::instructions;
 use super::outcome::{Doing, RunError, RunOutcome};
 use super::output::{Outputs, Target};
@@ -31,7 +31,7 @@ use crate::shared::descriptors::DEVICES_MAX;
 use crate::shared::filesystem::FileSystem;
 use crate::shared::frames::{self, Decoder, Kind};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
-use crate::shared::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
+use crate::shared::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT, ProgramCpu};
 use crate::shared::signals::asks_to_end;
 use crate::shared::spec::{Ending, Exited, Mark, Stage};
 use crate::shared::time::GuestTime;
@@ -58,9 +58,12 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
     // The guest has one CPU, and guest and device never run at once (except in the host's time). On one CPU of the
-    // host, switching between them is cheapest and has a steady cost under load.
-    let host_cpu = HostCpu::claim();
-    let cpu = host_cpu.number;
+    // host, switching between kernel and device is cheapest and has a steady cost under load. Programs whose CPU time
+    // counts have another one, and so keep its caches and translation buffers.
+    let counts_programs = options.time.measured_cpu().is_some() && options.time.processors() == 1;
+    let host_cpus = HostCpus::claim(counts_programs);
+    page.set_program_cpu(host_cpus.programs);
+    let cpu = host_cpus.kernel;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd, &signals)?;
     clock.tsc_hertz = counter.hertz_since();
     page.set_tsc_hertz(clock.tsc_hertz);
@@ -99,7 +102,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         line_ended: false,
         console_ended: false,
         backend_ended: false,
-        host_cpu,
+        host_cpus,
         file_system,
     };
     run.say_hello(&kernel)?;
@@ -148,6 +151,7 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         // Measured later, while the device's process starts.
         tsc_hertz: 0,
         seed: options.seed,
+        memory_bytes: options.memory_bytes,
         disturbance_max: options.clock_disturbance,
     }
 }
@@ -183,7 +187,7 @@ struct Run<'a> {
     console_ended: bool,
     /// The backend ended in good order.
     backend_ended: bool,
-    host_cpu: HostCpu,
+    host_cpus: HostCpus,
     /// The file system that is mounted.
     file_system: FileSystem,
 }
@@ -669,7 +673,11 @@ impl Run<'_> {
             kernel_release,
             check,
             kernel_warnings,
-            host_cpu: self.host_cpu.number,
+            host_cpu: self.host_cpus.kernel,
+            programs_host_cpu: match self.host_cpus.programs {
+                ProgramCpu::Only(cpu) => Some(cpu),
+                ProgramCpu::Kernels | ProgramCpu::Another => None,
+            },
             settled,
             dropped,
             generic_code,

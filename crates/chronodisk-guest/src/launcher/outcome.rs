@@ -49,8 +49,10 @@ pub struct RunOutcome {
     pub check: Option<CheckResult>,
     /// Warnings in the log of the guest's kernel since right before the command.
     pub kernel_warnings: Vec<String>,
-    /// The host's CPU on which the guest and its device ran.
+    /// The host's CPU on which the guest's kernel and the device ran.
     pub host_cpu: usize,
+    /// The host's CPU on which the guest's programs ran, if they had one of their own.
+    pub programs_host_cpu: Option<usize>,
     /// The file system that was mounted.
     pub file_system: FileSystem,
     /// The signal that ended the run, if one did. The exit status is then the command's own only if the command ended

@@ -42,7 +42,7 @@ shared_enum! {
         Fault = 2,
         /// A system call that changes the program's memory.
         Map = 3,
-        /// A system call that begins or ends processes.
+        /// A system call that begins or ends processes, or executes a program.
         Process = 4,
         /// A system call after which another program runs.
         Switch = 5,
@@ -51,15 +51,26 @@ shared_enum! {
         LookUp = 6,
         /// A system call of asynchronous I/O: `io_submit`, `io_getevents`, `io_uring_enter`.
         Queue = 7,
+        /// A page fault on a page that the guest's page tables have. Natively there is none.
+        SpuriousFault = 8,
     }
 }
 
 impl Work {
     /// Number of kinds.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// All kinds, in the order of the page.
-    pub const ALL: [Work; Work::COUNT] =
-        [Work::Call, Work::Copy, Work::Fault, Work::Map, Work::Process, Work::Switch, Work::LookUp, Work::Queue];
+    pub const ALL: [Work; Work::COUNT] = [
+        Work::Call,
+        Work::Copy,
+        Work::Fault,
+        Work::Map,
+        Work::Process,
+        Work::Switch,
+        Work::LookUp,
+        Work::Queue,
+        Work::SpuriousFault,
+    ];
 
     /// Name of the kind in files.
     #[must_use]
@@ -73,6 +84,7 @@ impl Work {
             Work::Switch => "switch",
             Work::LookUp => "look-up",
             Work::Queue => "queue",
+            Work::SpuriousFault => "spurious-fault",
         }
     }
 }
@@ -111,9 +123,8 @@ impl WorkCost {
         WorkCost { taken_off_nanos: 0, added_nanos: nanos, scale: 0.0, bound_nanos: Some(CALL_BOUND_NANOS) }
     }
 
-    /// Total charge of pieces that are all like their mean, in nanoseconds.
-    #[must_use]
-    pub fn counts_nanos(&self, worked: Worked) -> f64 {
+    /// The same for pieces that are all like their mean, without copying.
+    fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
         let cpu = worked.cpu_nanos as f64;
         let within = self.bound_nanos.map_or(cpu, |bound_nanos| cpu.min(count * bound_nanos as f64));
@@ -166,11 +177,6 @@ pub struct KernelCosts {
     /// cost of every stop (which each run measures): the host's cost of seeing the fault, and of its own fault when the
     /// page is touched again.
     pub fault_extra_nanos: u64,
-    /// Additional subtraction at each of the first 2,000 page faults of a new address space that are not on the page
-    /// after the last one. A native kernel maps sixteen pages of a file at a time and has fewer of them, and the host
-    /// makes page tables and finds the program's pages in no cache.
-    #[serde(default)]
-    pub new_fault_extra_nanos: u64,
     /// Deduction for a stretch that ends at an emulated read of the time stamp counter.
     pub tsc_extra_nanos: u64,
     /// Share that counts of work without a kind,
@@ -178,8 +184,7 @@ pub struct KernelCosts {
     /// up to this bound.
     #[serde(default)]
     pub other_bound_nanos: Option<u64>,
-    /// Nanoseconds of CPU time beyond the bound that go into copying a MiB for a system call; they count by
-    /// `copy_scale`.
+    /// Nanoseconds of the guest kernel's CPU time for copying a MiB for a system call; they count by `copy_scale`.
     #[serde(default)]
     pub copy_nanos_per_mib: u64,
     /// Share of that copying that counts.
@@ -197,16 +202,17 @@ impl KernelCosts {
     #[must_use]
     pub fn uniform(scale: f64) -> Self {
         let cost = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale, bound_nanos: None };
+        let mut works = [cost; Work::COUNT];
+        works[Work::SpuriousFault as usize] = WorkCost::free();
         KernelCosts {
             fault_extra_nanos: 0,
-            new_fault_extra_nanos: 0,
             tsc_extra_nanos: TSC_EXTRA_NANOS_DEFAULT,
             other_scale: scale,
             other_bound_nanos: None,
             copy_nanos_per_mib: 0,
             copy_scale: 0.0,
             requests: None,
-            works: [cost; Work::COUNT],
+            works,
         }
     }
 
@@ -224,7 +230,6 @@ impl KernelCosts {
             false => Err(format!("costs.{field} is {nanos}, expected at most {COST_NANOS_MAX}")),
         };
         nanos_in_range("fault_extra_nanos", self.fault_extra_nanos)?;
-        nanos_in_range("new_fault_extra_nanos", self.new_fault_extra_nanos)?;
         nanos_in_range("tsc_extra_nanos", self.tsc_extra_nanos)?;
         nanos_in_range("copy_nanos_per_mib", self.copy_nanos_per_mib)?;
         scale_in_range("other_scale", self.other_scale)?;
@@ -243,6 +248,15 @@ impl KernelCosts {
         Ok(())
     }
 
+    /// Total charge of pieces of a kind that are all like their mean, in nanoseconds.
+    #[must_use]
+    pub fn counts_nanos(&self, work: Work, worked: Worked) -> f64 {
+        let copying = worked.copied_bytes as f64 / f64::from(1 << 20) * self.copy_nanos_per_mib as f64;
+        let copying = (copying as u64).min(worked.cpu_nanos);
+        let rest = Worked { cpu_nanos: worked.cpu_nanos - copying, ..worked };
+        self.works[work as usize].counts_nanos(rest) + copying as f64 * self.copy_scale
+    }
+
     /// The factor, if all work has the same.
     #[must_use]
     pub fn uniform_scale(&self) -> Option<f64> {
@@ -251,6 +265,8 @@ impl KernelCosts {
 }
 
 impl Default for KernelCosts {
+    /// From calibrations of a virtual machine of 2026 (AMD EPYC of the first generation, nested, Linux 6.18), with
+    /// programs on a processor of their own.
     fn default() -> Self {
         let cost = |taken_off_nanos, added_nanos, scale, bound_nanos| WorkCost {
             taken_off_nanos,
@@ -259,17 +275,19 @@ impl Default for KernelCosts {
             bound_nanos,
         };
         let mut works = [WorkCost::free(); Work::COUNT];
-        works[Work::Call as usize] = cost(3_000, 100, 0.22, Some(CALL_BOUND_NANOS));
-        works[Work::Copy as usize] = cost(8_000, 300, 0.7, Some(COPY_BOUND_NANOS));
+        works[Work::Call as usize] = cost(2_200, 0, 0.25, Some(CALL_BOUND_NANOS));
+        works[Work::Copy as usize] = cost(2_300, 0, 0.25, Some(COPY_BOUND_NANOS));
         works[Work::Fault as usize] = cost(0, 0, 0.11, None);
-        works[Work::Map as usize] = cost(0, 0, 0.08, None);
-        works[Work::Process as usize] = cost(0, 0, 0.065, None);
-        works[Work::Switch as usize] = cost(0, 0, 0.2, Some(SWITCH_BOUND_NANOS));
-        works[Work::LookUp as usize] = cost(0, 800, 0.02, None);
+        works[Work::Map as usize] = cost(0, 0, 0.12, None);
+        works[Work::Process as usize] = cost(0, 0, 0.1, None);
+        works[Work::Switch as usize] = cost(0, 0, 0.28, Some(SWITCH_BOUND_NANOS));
+        works[Work::LookUp as usize] = cost(0, 600, 0.0, None);
         works[Work::Queue as usize] = WorkCost::of_queue(QUEUE_NANOS);
         KernelCosts {
             fault_extra_nanos: FAULT_EXTRA_NANOS_DEFAULT,
             other_bound_nanos: Some(OTHER_BOUND_NANOS),
+            copy_nanos_per_mib: COPY_NANOS_PER_MIB,
+            copy_scale: 1.0,
             requests: Some(RequestCosts::default()),
             works,
             ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT)
@@ -278,20 +296,23 @@ impl Default for KernelCosts {
 }
 
 /// CPU time of a program per page fault beyond any stop's, without calibration.
-pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 5_000;
+pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 3_300;
 
 /// CPU time of the guest's kernel for a piece of work that only enters the kernel, finds its way and leaves it. Kinds
 /// without a bound change address spaces or access the host's tree, which takes User Mode Linux a multiple of the
 /// native time for any duration.
-const CALL_BOUND_NANOS: u64 = 30_000;
-const COPY_BOUND_NANOS: u64 = 15_000;
-const SWITCH_BOUND_NANOS: u64 = 40_000;
+const CALL_BOUND_NANOS: u64 = 38_000;
+const COPY_BOUND_NANOS: u64 = 26_000;
+const SWITCH_BOUND_NANOS: u64 = 21_000;
+
+/// CPU time of copying a MiB for a system call, in the guest as natively.
+const COPY_NANOS_PER_MIB: u64 = 140_000;
 
 /// A system call without work, natively.
 const QUEUE_NANOS: u64 = 200;
 
 /// Bound for work after an idle time: an interrupt and the way to its receiver.
-pub(crate) const OTHER_BOUND_NANOS: u64 = 60_000;
+pub(crate) const OTHER_BOUND_NANOS: u64 = 75_000;
 
 /// Bound for a request's submission, its completion and a wake-up, each.
 const REQUEST_BOUND_NANOS: u64 = 60_000;
@@ -303,6 +324,8 @@ pub struct Worked {
     pub count: u64,
     /// CPU nanoseconds of the guest's kernel, unscaled.
     pub cpu_nanos: u64,
+    /// Bytes that its system calls transferred, each without its first 4 KiB.
+    pub copied_bytes: u64,
 }
 
 impl Worked {
@@ -312,6 +335,7 @@ impl Worked {
         Worked {
             count: self.count.saturating_sub(before.count),
             cpu_nanos: self.cpu_nanos.saturating_sub(before.cpu_nanos),
+            copied_bytes: self.copied_bytes.saturating_sub(before.copied_bytes),
         }
     }
 }
@@ -323,7 +347,9 @@ mod tests {
     #[test]
     fn whatever_is_taken_off_time_passes() {
         let nothing = WorkCost { taken_off_nanos: 1_000_000_000, added_nanos: 0, scale: 0.0, bound_nanos: None };
-        assert!((nothing.counts_nanos(Worked { count: 10, cpu_nanos: 100_000 }) - 500.0).abs() < 1e-9);
-        assert!((nothing.counts_nanos(Worked { count: 1, cpu_nanos: 256_000_000 }) - 1e6).abs() < 1e-6);
+        assert!((nothing.counts_nanos(Worked { count: 10, cpu_nanos: 100_000, copied_bytes: 0 }) - 500.0).abs() < 1e-9);
+        assert!(
+            (nothing.counts_nanos(Worked { count: 1, cpu_nanos: 256_000_000, copied_bytes: 0 }) - 1e6).abs() < 1e-6
+        );
     }
 }

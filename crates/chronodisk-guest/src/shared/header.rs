@@ -8,13 +8,14 @@ use super::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
 use super::definitions::{InC, SharedEnum, SharedStruct};
 use super::descriptors::DEVICES_MAX;
 use super::layout::{
-    AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
-    EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES,
-    FEED_REPORT, FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, Listed, NEVER,
-    PAGE_BYTES, PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS,
-    RECORD_DROPPED, RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LATE, RECORD_LEARN, RECORD_MARK,
-    RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent,
-    RecorderState, RecordingWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
+    AnswerWords, Ask, Backend, CALENDAR_SOCKET, CPU_ANY_OTHER, CPU_OF_KERNEL, Clock, Computing, Cost,
+    DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, FEED_CHARGE,
+    FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT, FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling,
+    Issuer, LEARN_IDS, LEARN_MARK, LEARN_TABLES, Launcher, Listed, NEVER, PAGE_BYTES, PAGE_MAGIC, PAGE_VARIABLE,
+    PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS, RECORD_DROPPED, RECORD_END,
+    RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LATE, RECORD_MARK, RECORD_NO_PATH, RECORD_RESTARTED,
+    RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent, RecorderState, RecordingWords,
+    SERIAL_OUT_VARIABLE, SMALL_COPY_BYTES, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
 };
 
 /// Set to write the file instead of comparing it.
@@ -173,8 +174,27 @@ fn constants() -> Vec<(Definitions, &'static str)> {
         ),
         (
             vec![
+                ("CPU_ANY_OTHER", format!("{CPU_ANY_OTHER:#x}ull")),
+                ("CPU_OF_KERNEL", format!("{CPU_OF_KERNEL:#x}ull")),
+            ],
+            "The guest's programs run on any processor of the host but the one of its kernel; on that one.",
+        ),
+        (
+            vec![("SMALL_COPY_BYTES", SMALL_COPY_BYTES.to_string())],
+            "The cost of a system call includes copying so much.",
+        ),
+        (
+            vec![
+                ("LEARN_MARK", format!("{LEARN_MARK:#x}ull")),
+                ("LEARN_IDS", LEARN_IDS.to_string()),
+                ("LEARN_TABLES", LEARN_TABLES.to_string()),
+            ],
+            "First argument of the system calls by which the guest's first process reveals the kernel's structures, \
+             and the second.",
+        ),
+        (
+            vec![
                 ("RECORD_MARK", format!("{RECORD_MARK:#x}ull")),
-                ("RECORD_LEARN", RECORD_LEARN.to_string()),
                 ("RECORD_BEGIN", RECORD_BEGIN.to_string()),
                 ("RECORD_END", RECORD_END.to_string()),
             ],

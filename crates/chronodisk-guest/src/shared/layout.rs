@@ -128,6 +128,8 @@ shared_struct! {
         count: Word<Shim>,
         /// Unscaled.
         cpu_nanos: Word<Shim>,
+        /// Bytes that system calls have transferred, each without its first SMALL_COPY_BYTES.
+        copied_bytes: Word<Shim>,
     }
 }
 
@@ -144,8 +146,7 @@ shared_struct! {
         kernel_scale_millionths: Setting,
         /// Its bound, as for a kind of work.
         other_bound_nanos: Setting,
-        /// CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
-        /// scale of its own.
+        /// CPU time of copying a MiB that a system call transfers, which counts by a scale of its own.
         copy_nanos_per_mib: Setting,
         copy_scale_millionths: Setting,
         /// Prices of a request: its submission, its completion, and the end of an idle time that a completion brings.
@@ -164,8 +165,6 @@ shared_struct! {
         interrupt_nanos: Setting,
         /// Free part beyond a return's, if user code had a page fault.
         fault_extra_nanos: Setting,
-        /// Free part beyond that at the first page faults of a new address space.
-        new_fault_extra_nanos: Setting,
         /// Free part beyond a return's, if user code read the time-stamp counter.
         tsc_extra_nanos: Setting,
         /// Rate of the emulated time stamp counter.
@@ -178,6 +177,10 @@ shared_struct! {
         seed: Setting,
         /// A diagnostic: the clock sleeps up to so long at some of its entries.
         disturbance_nanos_max: Setting,
+        /// Size of the guest's memory.
+        memory_bytes: Setting,
+        /// Processor of the host for the guest's programs, or CPU_ANY_OTHER or CPU_OF_KERNEL.
+        program_cpu: Setting,
         /// How far a processor may be ahead of the slowest one, if the guest has several.
         quantum_nanos: Setting,
 
@@ -237,8 +240,6 @@ shared_struct! {
         spins: Word<Shim>,
         /// CPU time taken off where user code stopped.
         trap_overhead_nanos: Word<Shim>,
-        /// First page faults of new address spaces.
-        new_faults: Word<Shim>,
         /// The kernel's work, by enum chronodisk_work.
         worked: [WorkedWords; Work::COUNT],
         /// A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST.
@@ -372,14 +373,28 @@ pub(crate) const FEED_REPORT_OFFSET: usize = 64;
 /// Bytes of the report.
 pub(crate) const FEED_REPORT_BYTES: usize = 2048;
 
+/// The guest's programs run on any processor of the host but the one of its kernel;
+pub(crate) const CPU_ANY_OTHER: u64 = u64::MAX - 1;
+/// on that one.
+pub(crate) const CPU_OF_KERNEL: u64 = u64::MAX;
+
+/// The cost of a system call includes copying so much.
+pub(crate) const SMALL_COPY_BYTES: u32 = 4 << 10;
+
+/// First argument of the system calls by which the guest's first process reveals the kernel's structures, by the
+/// second: "learn".
+pub(crate) const LEARN_MARK: u64 = 0x6c65_6172_6e00;
+/// The calling task has the ids in the third and fourth argument, its own and its group's.
+pub(crate) const LEARN_IDS: u64 = 1;
+/// The calling process has 256 bytes that are unlike others at the address in the third argument.
+pub(crate) const LEARN_TABLES: u64 = 2;
+
 /// First argument of the system calls by which the guest's first process tells the recorder, by the second: "record".
 pub(crate) const RECORD_MARK: u64 = 0x7265_636f_7264;
-/// That the calling task has the ids in the third and fourth, its own and its group's;
-pub(crate) const RECORD_LEARN: u64 = 1;
-/// to begin, and that the third is the address of 256 bytes that are unlike others;
-pub(crate) const RECORD_BEGIN: u64 = 2;
+/// To begin;
+pub(crate) const RECORD_BEGIN: u64 = 1;
 /// and to end.
-pub(crate) const RECORD_END: u64 = 3;
+pub(crate) const RECORD_END: u64 = 2;
 /// Numbers of system calls are less.
 pub(crate) const RECORD_CALLS: usize = 512;
 /// Where the events begin.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::{KernelCosts, RequestCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
 use super::layout::{
-    AnswerWords, Ask, Backend, Clock, Computing, Idling, Issuer, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, Page,
-    QuestionWords,
+    AnswerWords, Ask, Backend, CPU_ANY_OTHER, CPU_OF_KERNEL, Clock, Computing, Idling, Issuer, Launcher, NEVER,
+    PAGE_BYTES, PAGE_MAGIC, Page, QuestionWords,
 };
 use super::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
@@ -31,8 +31,21 @@ pub struct ClockOptions {
     pub tsc_hertz: u64,
     /// Seed of the random bytes that the guest's kernel gets from its host.
     pub seed: u64,
+    /// Size of the guest's memory.
+    pub memory_bytes: u64,
     /// Diagnostic: longest random sleep of the clock at one in eight of its entries.
     pub disturbance_max: Nanos,
+}
+
+/// The host's CPU for a guest's programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramCpu {
+    /// The one of the guest's kernel.
+    Kernels,
+    /// This one.
+    Only(usize),
+    /// Any but the one of the guest's kernel.
+    Another,
 }
 
 /// Subtracted from the CPU time of a stretch of user code that an alarm interrupted: a timer's interrupt, two switches
@@ -93,9 +106,6 @@ pub struct ClockCounters {
     /// for it.
     #[serde(default)]
     pub spins: u64,
-    /// First page faults of new address spaces.
-    #[serde(default)]
-    pub new_faults: u64,
     /// Virtual nanoseconds by which a processor of several was ahead of the slowest one at most, when it was about to
     /// run a program.
     #[serde(default)]
@@ -160,13 +170,14 @@ impl ClockPage<Launcher> {
         words.trap_nanos_unmeasured.set(launcher, TRAP_NANOS_UNMEASURED);
         words.interrupt_nanos.set(launcher, options.interrupt_nanos);
         words.fault_extra_nanos.set(launcher, costs.fault_extra_nanos);
-        words.new_fault_extra_nanos.set(launcher, costs.new_fault_extra_nanos);
         words.tsc_extra_nanos.set(launcher, costs.tsc_extra_nanos);
         words.tsc_hertz.set(launcher, options.tsc_hertz);
         words.realtime_start_nanos.set(launcher, options.realtime_start_nanos);
         words.host_origin_nanos.set(launcher, monotonic().as_nanos());
         words.seed.set(launcher, options.seed);
         words.disturbance_nanos_max.set(launcher, options.disturbance_max.as_nanos());
+        words.memory_bytes.set(launcher, options.memory_bytes);
+        words.program_cpu.set(launcher, CPU_OF_KERNEL);
         if let GuestTime::Several { quantum, .. } = options.time {
             words.quantum_nanos.set(launcher, quantum.as_nanos());
         }
@@ -182,6 +193,16 @@ impl ClockPage<Launcher> {
     /// Sets the rate of the time stamp counter, before the guest starts.
     pub fn set_tsc_hertz(&self, hertz: u64) {
         self.words().tsc_hertz.set(&self.writer, hertz);
+    }
+
+    /// Sets the host's CPU on which the guest's programs run, before the guest starts.
+    pub(crate) fn set_program_cpu(&self, cpu: ProgramCpu) {
+        let word = match cpu {
+            ProgramCpu::Kernels => CPU_OF_KERNEL,
+            ProgramCpu::Only(cpu) => cpu as u64,
+            ProgramCpu::Another => CPU_ANY_OTHER,
+        };
+        self.words().program_cpu.set(&self.writer, word);
     }
 
     /// Sets whether data are in transit between launcher and guest. Meanwhile an idle guest's clock stands still, so
@@ -222,7 +243,6 @@ impl ClockPage<Launcher> {
             cold_nanos: words.cold_nanos.get(),
             trap_overhead_nanos: words.trap_overhead_nanos.get(),
             spins: words.spins.get(),
-            new_faults: words.new_faults.get(),
             lead_nanos_max: words.lead_nanos_max.get(),
             waits: words.waits.get(),
         }
@@ -235,6 +255,7 @@ impl ClockPage<Launcher> {
         std::array::from_fn(|index| Worked {
             count: worked[index].count.get(),
             cpu_nanos: worked[index].cpu_nanos.get(),
+            copied_bytes: worked[index].copied_bytes.get(),
         })
     }
 
@@ -412,7 +433,6 @@ mod tests {
                 cpu: StoppingCpu::Measured(MeasuredCpu {
                     costs: KernelCosts {
                         fault_extra_nanos: 7,
-                        new_fault_extra_nanos: 17,
                         requests: Some(RequestCosts { completion_nanos: 19, bound_nanos: 23, ..RequestCosts::NONE }),
                         ..KernelCosts::uniform(0.125)
                     },
@@ -424,6 +444,7 @@ mod tests {
             realtime_start_nanos: 9,
             tsc_hertz: 11,
             seed: 12,
+            memory_bytes: 14,
             disturbance_max: Nanos::from_nanos(13),
         };
         let ours = ClockPage::create(&options).unwrap();
@@ -431,8 +452,8 @@ mod tests {
         let words = theirs.words();
         assert_eq!(words.kernel_scale_millionths.get(), 125_000);
         assert_eq!((words.fault_extra_nanos.get(), words.cpu_speed_millionths.get()), (7, 2_000_000));
-        assert_eq!(words.costs[Work::COUNT - 1].scale_millionths.get(), 125_000);
-        assert_eq!((words.new_fault_extra_nanos.get(), words.disturbance_nanos_max.get()), (17, 13));
+        assert_eq!(words.costs[Work::Queue as usize].scale_millionths.get(), 125_000);
+        assert_eq!((words.disturbance_nanos_max.get(), words.memory_bytes.get()), (13, 14));
         assert_eq!((words.completion_nanos.get(), words.request_bound_nanos.get()), (19, 23));
         assert_eq!(ours.worked(), [Worked::default(); Work::COUNT]);
         assert_eq!((words.clock.get(), words.computing.get(), words.idling.get()), (0, 1, 1));
@@ -465,6 +486,7 @@ mod tests {
             realtime_start_nanos: 0,
             tsc_hertz: 0,
             seed: 0,
+            memory_bytes: 0,
             disturbance_max: Nanos::ZERO,
         };
         let ours = ClockPage::create(&options).unwrap();

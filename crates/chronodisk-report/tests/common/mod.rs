@@ -67,6 +67,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         samples: Vec::new(),
         store_bytes: Some(1 << 20),
         host_cpu: Some(1),
+        programs_host_cpu: Some(0),
         log_file: format!("requests-{index}.parquet"),
         server: None,
         native: None,

@@ -72,6 +72,7 @@ pub fn add_guest_repetition(result: &mut RunResult, index: u32, options: &RunOpt
         store_bytes: Some(outcome.backend.store_bytes),
         samples: outcome.backend.samples.iter().map(host_sample).collect(),
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
+        programs_host_cpu: outcome.programs_host_cpu.and_then(|cpu| u32::try_from(cpu).ok()),
         log_file: RunDirectory::log_name(index),
         server: None,
         native: None,

@@ -58,6 +58,7 @@ pub(super) fn server_repetition(
         store_bytes: outcome.store_bytes,
         samples: Vec::new(),
         host_cpu: None,
+        programs_host_cpu: None,
         log_file: RunDirectory::log_name(index),
         server: Some(server),
         native: None,

@@ -190,8 +190,6 @@ fn table(calibration: &Calibration) -> String {
         }
     }
     text += &format!("{:<38}{:>12}\n", "taken off at a page fault", calibration.costs.fault_extra_nanos);
-    let of_new = calibration.costs.new_fault_extra_nanos;
-    text += &format!("{:<38}{of_new:>12}\n", "and at the first of new processes");
     text += &format!("{:<38}{:>12}\n", "taken off at a time stamp counter", calibration.costs.tsc_extra_nanos);
     text
 }

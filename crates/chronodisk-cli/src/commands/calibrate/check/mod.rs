@@ -1,8 +1,9 @@
 //! `chronodisk calibrate --check`: whole programs in a guest on a device that takes no time, and natively in memory.
 //!
-//! Natively a program's CPU time on one processor is its run time on an otherwise idle one, because in memory it never
-//! waits. Its run time on all processors, which the table has as well, is longer on a busy machine and shorter for
-//! parallel programs. The run time in the guest, which has one processor, is compared with the native CPU time on one.
+//! Natively a program's CPU time on one processor is its run time on an otherwise idle one, but for the times that it
+//! sleeps. Its run time on all processors, which the table has as well, is longer on a busy machine and shorter for
+//! parallel programs. The run time in the guest, which has one processor, without its idle time is compared with the
+//! native CPU time on one.
 //! A guest with several processors is compared with the native run time on as many, which needs an idle host.
 //!
 //! Both sides run in turn, and the ratio of each pair counts, because the host's speed drifts. Both work in an ext4 if
@@ -31,7 +32,7 @@ use crate::output;
 use crate::progress::Working;
 
 /// Version of the JSON.
-const SCHEMA: &str = "chronodisk.calibration-check/5";
+const SCHEMA: &str = "chronodisk.calibration-check/6";
 /// Default number of runs of each program on either side.
 const REPS: u32 = 3;
 /// Beyond this a program's run time is not credible.
@@ -75,8 +76,8 @@ struct Row {
     native_cpu_s: [f64; 3],
     native_run_s: [f64; 3],
     guest_run_s: [f64; 3],
-    /// Median of the pairs' errors: the guest's run time relative to the native CPU time (with several processors: run
-    /// time), in per cent.
+    /// Median of the pairs' errors: the guest's run time without its idle time relative to the native CPU time (with
+    /// several processors: run time with idle time), in per cent.
     error_percent: f64,
     /// Interval that covers the median of such errors,
     error_interval_percent: [f64; 2],
@@ -134,7 +135,7 @@ impl GuestRun {
             .into_iter()
             .map(|kind| {
                 let worked = outcome.worked[kind as usize];
-                let counted_s = costs.works[kind as usize].counts_nanos(worked) / 1e9;
+                let counted_s = costs.counts_nanos(kind, worked) / 1e9;
                 GuestWork { kind: kind.name(), count: worked.count, cpu_s: seconds(worked.cpu_nanos), counted_s }
             })
             .collect();
@@ -249,10 +250,13 @@ impl Pair {
         Ok(Pair { native, guest, stolen_share: stolen.share() })
     }
 
-    /// Error of the guest's run time, in per cent.
+    /// Error of the guest's run time, in per cent. Native CPU time has no sleep, as some programs (rsync) do.
     fn error_percent(&self, processors: usize) -> f64 {
-        let native = if processors == 1 { self.native.cpu() } else { self.native.wall };
-        100.0 * (self.guest.run_s / native.as_secs_f64() - 1.0)
+        let (native, guest_s) = match processors {
+            1 => (self.native.cpu(), self.guest.run_s - self.guest.idle_s),
+            _ => (self.native.wall, self.guest.run_s),
+        };
+        100.0 * (guest_s / native.as_secs_f64() - 1.0)
     }
 }
 
