@@ -68,9 +68,9 @@ pub(crate) struct HostCpus {
 }
 
 impl HostCpus {
-    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own. Programs get one if they
-    /// are to have their own, preferably with the same last cache. If all are claimed, other guests use them, too, and
-    /// the host places the programs.
+    /// Claims a CPU that no other guest of this host has claimed, preferably this thread's own. Programs that are to
+    /// have another one get it likewise, preferably with the same last cache. If all are claimed, other guests use
+    /// them, too, and the host places the programs.
     pub fn claim(programs_have_own: bool) -> Self {
         let own = rustix::thread::sched_getcpu();
         let allowed = rustix::thread::sched_getaffinity(None).ok();
