@@ -442,7 +442,7 @@ uint64_t accounts_user_alarm_wait(const struct accounts *a, uint64_t now, uint64
 	uint64_t wait = less(target, now);
 	if (a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		wait = millionths(wait, a->page->cpu_speed_millionths) + a->call_stop.nanos + a->overhead_owed_nanos;
-		if (a->longest_stretch_nanos < SHORT_STRETCH_NANOS && wait < GUARD_NANOS)
+		if (a->longest_stretch_nanos < SHORT_STRETCH_NANOS + a->call_stop.nanos && wait < GUARD_NANOS)
 			wait = GUARD_NANOS;
 	}
 	return wait > REARM_MINIMUM_NANOS ? wait : REARM_MINIMUM_NANOS;

@@ -24,11 +24,12 @@
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
 /* The kernel looks at each stop of a program whether a completion is due. So a program all of whose last stretches were
- * shorter than this is guarded only against one that lasts longer: the alarm waits for at least GUARD_NANOS, and is put
- * off at a stop when less than GUARD_LEFT_NANOS are left. */
+ * shorter than this, without their stops, is guarded only against one that lasts longer: the alarm waits for at least
+ * GUARD_NANOS, and is put off at a stop when less than GUARD_LEFT_NANOS are left. A host may need half of the first to
+ * wake a program's processor. */
 #define SHORT_STRETCH_NANOS 15000ull
-#define GUARD_NANOS 40000ull
-#define GUARD_LEFT_NANOS 15000ull
+#define GUARD_NANOS 80000ull
+#define GUARD_LEFT_NANOS 30000ull
 /* The same for the kernel, which looks before a program goes on. */
 #define KERNEL_ALARM_MINIMUM_NANOS 100000ull
 

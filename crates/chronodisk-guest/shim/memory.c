@@ -29,6 +29,8 @@
 /* Bytes of a struct task_struct and of a struct mm_struct that are searched. */
 #define TASK_BYTES_MAX 16384u
 #define MM_BYTES_MAX 1024u
+/* A kernel's addresses, from its first one on. The host's libraries are far behind them. */
+#define KERNEL_BYTES_MAX (1ull << 40)
 /* Bytes of the known memory. */
 #define SAMPLE_BYTES 256u
 
@@ -59,10 +61,12 @@ int is_mapped(uint64_t address, size_t count)
 	       syscall(SYS_mincore, first, len_bytes, in_core) == 0;
 }
 
-/* The kernel's memory is this process's. What looks like an address may be none: returns whether it could be read. */
+/* The kernel's memory is this process's. What looks like an address may be none: returns whether it could be read. Some
+ * kernels have their stacks in virtual memory behind the physical memory. */
 int read_own(uint64_t address, void *to, size_t count)
 {
-	if (!is_in_memory(address, count) || !is_mapped(address, count))
+	int may_be_kernels = address >= physical_memory() && address - physical_memory() < KERNEL_BYTES_MAX;
+	if (!may_be_kernels || !is_mapped(address, count))
 		return 0;
 	memcpy(to, (const void *)(uintptr_t)address, count);
 	return 1;
@@ -120,13 +124,12 @@ static unsigned levels_of(uint64_t root, uint64_t address, const char *sample)
 	return 0;
 }
 
-/* The present task, whose struct task_struct is given, has filled the memory at the address. Returns whether the tables
- * are known. */
-static int find_tables(pid_t pid, uint64_t task, uint64_t address)
+/* The present task, whose struct task_struct is given, has filled the memory at the address. */
+static void find_tables(pid_t pid, uint64_t task, uint64_t address)
 {
 	char sample[SAMPLE_BYTES];
 	if ((address & ~WHOLE_PAGES) > PAGE_BYTES - SAMPLE_BYTES || !peek(pid, address, sample, sizeof sample))
-		return 0;
+		return;
 	for (uint64_t at = 0; at < TASK_BYTES_MAX; at += sizeof(uint64_t)) {
 		uint64_t mm, words[MM_BYTES_MAX / sizeof(uint64_t)];
 		if (!read_own(task + at, &mm, sizeof mm) || !read_own(mm, words, sizeof words))
@@ -137,10 +140,9 @@ static int find_tables(pid_t pid, uint64_t task, uint64_t address)
 				continue;
 			mm_offset = at;
 			root_offset = word * sizeof *words;
-			return 1;
+			return;
 		}
 	}
-	return 0;
 }
 
 int tables_are_known(void)
@@ -153,16 +155,21 @@ int is_learn_call(const struct user_regs_struct *registers)
 	return registers->orig_rax == SYS_getppid && registers->rdi == LEARN_MARK;
 }
 
-/* The process has made a call that reveals something. It makes those for all runs; V stands still meanwhile. */
+/* The guest's first process and the command's, before it executes the command, reveal the kernel's structures. V stands
+ * still meanwhile. Programs could make such calls, too, but the tables are looked for only once. */
 void learn_from_call(pid_t pid, const struct user_regs_struct *registers)
 {
-	if (levels)
+	static int is_over;
+	if (is_over)
 		return;
 	uint64_t since = instant_of_host_work();
-	if (registers->rsi == LEARN_IDS)
+	if (registers->rsi == LEARN_IDS) {
 		learn_ids((uint32_t)registers->rdx, (uint32_t)registers->r10);
-	else if (registers->rsi == LEARN_TABLES && find_ids())
-		find_tables(pid, current_task(), registers->rdx);
+	} else if (registers->rsi == LEARN_TABLES) {
+		is_over = 1;
+		if (find_ids())
+			find_tables(pid, current_task(), registers->rdx);
+	}
 	forget_host_work_since(since);
 }
 

@@ -497,11 +497,11 @@ static void an_alarm_waits_for_what_runs(void)
 static void a_program_of_short_stretches_is_only_guarded(void)
 {
 	begin();
-	run(0, 0, SHORT_STRETCH_NANOS - 1);
+	run(0, 0, SHORT_STRETCH_NANOS + TRAP_NANOS - 1);
 	EXPECT(accounts_user_alarm_wait(&accounts, 10, 11), GUARD_NANOS);
 	EXPECT(accounts_user_alarm_wait(&accounts, 10, 11 + GUARD_NANOS), GUARD_NANOS + 1 + TRAP_NANOS);
 	/* One that computes is interrupted when V gets there, after the host's part of its stop. */
-	run(0, 0, SHORT_STRETCH_NANOS);
+	run(0, 0, SHORT_STRETCH_NANOS + TRAP_NANOS);
 	EXPECT(accounts_user_alarm_wait(&accounts, 10, 5010), 5000 + TRAP_NANOS);
 	accounts.overhead_owed_nanos = 700;
 	EXPECT(accounts_user_alarm_wait(&accounts, 10, 5010), 5000 + TRAP_NANOS + 700);

@@ -1,8 +1,11 @@
 //! The guest's time: it jumps, it stands still, it never steps back.
 
+use std::fs;
+
 use chronodisk_guest::calibration::{self, Calibration, Machine};
 use chronodisk_guest::{KernelCosts, RequestCosts};
 
+use super::endings::{children_of, repeats};
 use super::support::{Chronodisk, example, long, text};
 
 #[test]
@@ -36,11 +39,11 @@ fn clocks_agree_and_never_step_back() {
 fn a_reader_waits_ten_seconds_with_no_timer_armed() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let profile = chronodisk.path("ten-seconds.toml");
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/table/constant-10ms.toml"))
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/table/constant-10ms.toml"))
         .unwrap()
         .replace("\"10 ms\"", "\"10 s\"");
     assert!(text.contains("\"10 s\""));
-    std::fs::write(&profile, text).unwrap();
+    fs::write(&profile, text).unwrap();
     let result = chronodisk.run_json(
         profile.to_str().unwrap(),
         &["--fs", "none"],
@@ -223,7 +226,7 @@ fn another_machine() -> Calibration {
 fn a_guest_has_the_costs_of_the_machine_that_was_named() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let file = chronodisk.path("machine.json");
-    std::fs::write(&file, serde_json::to_string(&another_machine()).unwrap()).unwrap();
+    fs::write(&file, serde_json::to_string(&another_machine()).unwrap()).unwrap();
     let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=100", "iflag=direct"];
     let flags = ["--fs", "none", "--machine", file.to_str().unwrap()];
     let result = chronodisk.run_json("constant-100us", &flags, &read);
@@ -238,7 +241,7 @@ fn costs_that_no_machine_has_are_refused_by_name() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let file = chronodisk.path("machine.json");
     let refuses = |content: &str, flags: &[&str], reason: &str| {
-        std::fs::write(&file, content).unwrap();
+        fs::write(&file, content).unwrap();
         let output = chronodisk.run("null", &[&["--machine", file.to_str().unwrap()], flags].concat(), &["true"]);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
@@ -283,4 +286,41 @@ fn a_computing_program_is_asked_for_once_per_completion() {
         interrupts < REQUESTS * 3 / 2 && alarms < REQUESTS * 5
     });
     assert!(is_quiet, "interrupts and alarms of {REQUESTS} requests: {seen:?}");
+}
+
+/// A line of a process's status; `None` if the process is gone.
+fn status_of(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// CPUs of the host on which a process may run; `None` if the process is gone.
+fn cpus_of(pid: u32) -> Option<Vec<usize>> {
+    let list = status_of(pid, "Cpus_allowed_list:")?;
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().unwrap()..=last.parse().unwrap()
+    };
+    Some(list.split(',').flat_map(range).collect())
+}
+
+/// On a common CPU, the kernel and the program would empty each other's caches at each system call.
+#[test]
+fn programs_run_on_another_cpu_than_their_kernel() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let mut run = repeats(&chronodisk, "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done");
+    let is_kernel =
+        |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| text(&line).contains("linux"));
+    let kernel = children_of(run.id()).into_iter().find(is_kernel).unwrap();
+    let kernels = cpus_of(kernel).unwrap();
+    let is_program = |pid: &u32| status_of(*pid, "TracerPid:") == Some(kernel.to_string());
+    let programs: Vec<Vec<usize>> = children_of(kernel).into_iter().filter(is_program).filter_map(cpus_of).collect();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(kernels.len(), 1);
+    assert!(!programs.is_empty());
+    let has_others = std::thread::available_parallelism().unwrap().get() > 1;
+    for cpus in programs {
+        assert_eq!(!cpus.contains(&kernels[0]), has_others, "kernel on {kernels:?}, program on {cpus:?}");
+    }
 }

@@ -54,7 +54,7 @@ impl Running {
     }
 }
 
-fn children_of(pid: u32) -> Vec<u32> {
+pub(super) fn children_of(pid: u32) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
@@ -320,7 +320,7 @@ fn what_ended_a_run_is_in_the_json() {
 }
 
 /// A run that repeats a command until it is interrupted, once its program runs.
-fn repeats(chronodisk: &Chronodisk, command: &str) -> Child {
+pub(super) fn repeats(chronodisk: &Chronodisk, command: &str) -> Child {
     let ready = chronodisk.path("ready");
     let script = format!("trap 'echo caught; exit 5' INT; touch {}; while :; do {command}; done", ready.display());
     let mut child = chronodisk
