@@ -20,7 +20,7 @@ static u64 bound_of(int work)
 	return work == CHRONODISK_WORK_OTHER ? clock_page->other_bound_nanos : clock_page->costs[work].bound_nanos;
 }
 
-/* CPU time of copying what its system call has transferred. */
+/* CPU time of copying the bytes of its system call. */
 static s64 cpu_of_copying(const struct processor *c)
 {
 	return (s64)((unsigned __int128)c->copied * clock_page->copy_nanos_per_mib >> 20);

@@ -154,7 +154,7 @@ static uint64_t bound_of_piece(const struct accounts *a)
 	return bound_of_work(a) + a->stops * a->page->other_bound_nanos;
 }
 
-/* CPU time of copying what system calls are known to have transferred. */
+/* CPU time of copying the bytes that system calls have transferred. */
 static uint64_t cpu_of_copying(const struct accounts *a)
 {
 	return (uint64_t)((unsigned __int128)a->copied_bytes * a->page->copy_nanos_per_mib >> 20);
@@ -178,7 +178,7 @@ void accounts_note_requests(struct accounts *a, uint64_t submitted, uint64_t com
 /* How the CPU time of a piece of work is divided, without the part that the prices of events replace. */
 struct division {
 	uint64_t copying;
-	uint64_t within; /* the bound and what is spare of those before */
+	uint64_t within; /* the bound and its unused parts of earlier pieces */
 	uint64_t in_full;
 };
 

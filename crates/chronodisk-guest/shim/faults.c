@@ -10,11 +10,11 @@
 #include "accounts.h"
 #include "shim.h"
 
-/* The process whose fault is a native one only if it writes, and the process that the kernel has had tell. */
+/* The process whose fault is a native one only if it writes, and the process that the kernel has asked. */
 static pid_t undecided, asked;
 static uint64_t fault_address;
 
-/* What the code in a program's process, which the kernel puts there, leaves of a fault at the beginning of its stack
+/* A fault as the kernel's code in a program's process notes it at the beginning of its stack
  * (arch/x86/um/shared/sysdep/faultinfo_64.h). */
 struct fault_information {
 	int error_code;
@@ -32,13 +32,13 @@ enum chronodisk_work work_of_fault(pid_t pid, uint64_t address)
 	return access == ACCESS_WRITE ? CHRONODISK_WORK_SPURIOUS_FAULT : CHRONODISK_WORK_FAULT;
 }
 
-/* The kernel has the process tell what fault it met... */
+/* The kernel asks the process about its fault... */
 void note_fault_question(pid_t pid)
 {
 	asked = undecided == pid || is_recorded() ? pid : 0;
 }
 
-/* ...and it has done so. */
+/* ...and the process has answered. */
 void note_fault_answer(pid_t pid)
 {
 	struct fault_information information;

@@ -216,8 +216,8 @@ static int is_guests(int signal)
 }
 
 /* Kernel and programs take turns, each on a processor of the host of its own: a switch between them on a single one
- * would leave the program, and the kernel, without what they had in the processor's caches and translation buffers. A
- * native kernel leaves most of it. Where the host has no other processor, or refuses, all goes on as before. */
+ * would empty the processor's caches and translation buffers for both. A native kernel leaves them mostly as they are.
+ * Where the host has no other processor, or refuses, all goes on as before. */
 static void move_to_programs_processor(void)
 {
 	cpu_set_t cpus;

@@ -494,7 +494,7 @@ void record_fault(uint64_t address)
 	forget_own_work_since(since);
 }
 
-/* It is known what it met. */
+/* The fault at the address is known to be a write, or not. */
 void record_fault_answer(uint64_t address, int writes)
 {
 	struct task *task = is_recording ? present_task() : NULL;

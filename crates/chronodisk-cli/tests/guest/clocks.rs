@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use chronodisk_engine::real_host;
 use chronodisk_guest::calibration::{self, Calibration, Machine};
 use chronodisk_guest::{KernelCosts, RequestCosts};
 
@@ -300,12 +301,7 @@ fn status_of(pid: u32, name: &str) -> Option<String> {
 
 /// CPUs of the host on which a process may run; `None` if the process is gone.
 fn cpus_of(pid: u32) -> Option<Vec<usize>> {
-    let list = status_of(pid, "Cpus_allowed_list:")?;
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse().unwrap()..=last.parse().unwrap()
-    };
-    Some(list.split(',').flat_map(range).collect())
+    real_host::listed_cpus(&status_of(pid, "Cpus_allowed_list:")?)
 }
 
 /// On a common CPU, the kernel and the program would empty each other's caches at each system call.

@@ -184,7 +184,7 @@ fn prepare(directory: &Path) {
     }
 }
 
-/// A command's time, in seconds: several times that of the longest on a busy host.
+/// Limit of a command's time, in seconds: several times the longest command's time on a busy host.
 const SECONDS_MAX: &str = "600";
 
 /// Runs it as its reader would, by a shell.

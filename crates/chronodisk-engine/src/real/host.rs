@@ -82,6 +82,18 @@ pub fn usable_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect()
 }
 
+/// CPUs of a list of the host, such as `0-3,8`; `None` if it is none.
+#[must_use]
+pub fn listed_cpus(list: &str) -> Option<Vec<usize>> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then(|| first.into()..=last.into())
+    };
+    let ranges: Vec<_> = list.trim().split(',').map(range).collect::<Option<_>>()?;
+    Some(ranges.into_iter().flatten().collect())
+}
+
 /// Keeps all memory of this process, present and future, from being paged out.
 ///
 /// # Errors
@@ -346,6 +358,15 @@ mod tests {
         // More than can be runnable.
         idle.processors = usize::MAX;
         assert!(idle.has_another());
+    }
+
+    #[test]
+    fn lists_of_cpus_have_ranges_and_single_ones() {
+        assert_eq!(listed_cpus("0\n").unwrap(), [0]);
+        assert_eq!(listed_cpus("1,3-5,7").unwrap(), [1, 3, 4, 5, 7]);
+        for wrong in ["", "x", "3-1", "0-65536", "0-"] {
+            assert_eq!(listed_cpus(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ const BOUND_OF_SWITCH: f64 = 4.0;
 /// as creating a file.
 const BOUND_OF_OTHER: f64 = 5.0;
 
-/// Cost of system calls that copy, from a small piece and a large one, after that of other calls.
+/// Sets the cost of system calls that copy, from a small piece and a large one. The cost of other calls must be known.
 fn set_copies(costs: &mut KernelCosts, small: &Measured, large: &Measured) {
     let [small, large] = [small, large].map(|probe| point(probe, Work::Copy, costs));
     let bytes = f64::from(LARGE_COPY_BYTES - SMALL_COPY_BYTES);

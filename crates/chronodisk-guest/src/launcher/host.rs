@@ -11,6 +11,7 @@ use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use chronodisk_engine::real_host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -73,9 +74,7 @@ impl HostCpus {
     /// them, too, and the host places the programs.
     pub fn claim(programs_have_own: bool) -> Self {
         let own = rustix::thread::sched_getcpu();
-        let allowed = rustix::thread::sched_getaffinity(None).ok();
-        let others = (0..rustix::thread::CpuSet::MAX_CPU)
-            .filter(|&cpu| cpu != own && allowed.as_ref().is_some_and(|allowed| allowed.is_set(cpu)));
+        let others = real_host::usable_cpus().into_iter().filter(|&cpu| cpu != own);
         let all: Vec<usize> = [own].into_iter().chain(others).collect();
         let mut claims = Vec::new();
         let mut first_free = |cpus: &[usize]| {
@@ -97,9 +96,9 @@ impl HostCpus {
     }
 }
 
-/// Whether guests of this process have a CPU of the host for their programs, beside the one of their kernel.
+/// Whether guests of this process have a CPU of the host for their programs, beside their kernel's.
 pub(crate) fn programs_have_own_cpu() -> bool {
-    rustix::thread::sched_getaffinity(None).is_ok_and(|allowed| allowed.count() > 1)
+    real_host::usable_cpus().len() > 1
 }
 
 /// A claim is an abstract socket name, which is released with its last descriptor.
@@ -110,18 +109,10 @@ fn claim(cpu: usize) -> Option<UnixDatagram> {
 
 /// CPUs that share the cache of the highest level with this one; none if the host does not say.
 fn sharing_last_cache(cpu: usize) -> Vec<usize> {
-    let list =
-        |index| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list"));
-    (0..).map_while(|index: u32| list(index).ok()).last().map(|list| cpus_of(&list)).unwrap_or_default()
-}
-
-/// CPUs of a list like `0-3,8`.
-fn cpus_of(list: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
+    let caches = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+    let list = |level: u32| fs::read_to_string(format!("{caches}/index{level}/shared_cpu_list"));
+    let last = (0..).map_while(|level| list(level).ok()).last();
+    last.and_then(|list| real_host::listed_cpus(&list)).unwrap_or_default()
 }
 
 /// Puts a command into its own process group, because the launcher handles the terminal's Ctrl-C.
@@ -225,13 +216,6 @@ mod tests {
     fn the_counter_has_a_plausible_rate() {
         let hertz = CounterReading::first().hertz_since();
         assert!((100_000_000..20_000_000_000).contains(&hertz), "{hertz} Hz");
-    }
-
-    #[test]
-    fn lists_of_cpus_have_ranges_and_single_ones() {
-        assert_eq!(cpus_of("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(cpus_of("5"), [5]);
-        assert!(cpus_of("\n").is_empty());
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn constants() -> Vec<(Definitions, &'static str)> {
                 ("CPU_ANY_OTHER", format!("{CPU_ANY_OTHER:#x}ull")),
                 ("CPU_OF_KERNEL", format!("{CPU_OF_KERNEL:#x}ull")),
             ],
-            "The guest's programs run on any processor of the host but the one of its kernel; on that one.",
+            "The guest's programs run on any processor of the host but their kernel's, or on their kernel's.",
         ),
         (
             vec![("SMALL_COPY_BYTES", SMALL_COPY_BYTES.to_string())],

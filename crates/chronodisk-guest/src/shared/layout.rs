@@ -373,9 +373,9 @@ pub(crate) const FEED_REPORT_OFFSET: usize = 64;
 /// Bytes of the report.
 pub(crate) const FEED_REPORT_BYTES: usize = 2048;
 
-/// The guest's programs run on any processor of the host but the one of its kernel;
+/// The guest's programs run on any processor of the host but their kernel's.
 pub(crate) const CPU_ANY_OTHER: u64 = u64::MAX - 1;
-/// on that one.
+/// The guest's programs run on their kernel's processor of the host.
 pub(crate) const CPU_OF_KERNEL: u64 = u64::MAX;
 
 /// The cost of a system call includes copying so much.

@@ -40,11 +40,11 @@ pub struct ClockOptions {
 /// The host's CPU for a guest's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramCpu {
-    /// The one of the guest's kernel.
+    /// Their kernel's CPU.
     Kernels,
-    /// This one.
+    /// This CPU.
     Only(usize),
-    /// Any but the one of the guest's kernel.
+    /// Any but their kernel's CPU.
     Another,
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use chronodisk_engine::real_host;
 use io_uring::squeue::Entry128;
 use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode};
@@ -303,17 +304,8 @@ fn with_len(mut command: Entry128, len: u32) -> Entry128 {
 
 /// Number of CPUs that the host may ever have, by which the kernel numbers its queues.
 fn possible_cpus() -> Option<u16> {
-    count_of_ranges(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
-}
-
-/// Number of elements of a list such as `0-3,8`.
-fn count_of_ranges(list: &str) -> Option<u16> {
-    let count_of = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.trim().split(',').try_fold(0_u16, |sum, range| sum.checked_add(count_of(range)?))
+    let cpus = real_host::listed_cpus(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)?;
+    u16::try_from(cpus.len()).ok()
 }
 
 #[cfg(test)]
@@ -333,15 +325,6 @@ mod tests {
         let (without, with) = (bytes_of(command()), bytes_of(with_len(command(), 0x0304)));
         assert_eq!((with[16], with[17], with[24], with[25], with[48], with[127]), (2, 1, 4, 3, 9, 9));
         assert!((0..128).all(|at| with[at] == without[at] || (24..28).contains(&at)));
-    }
-
-    #[test]
-    fn cpus_are_counted() {
-        let counts = ["0\n", "0-1", "0-3,8", "1,3-5,7"].map(count_of_ranges);
-        assert_eq!(counts, [1, 2, 5, 5].map(Some));
-        for wrong in ["", "x", "3-1", "0-65535,7", "0-"] {
-            assert_eq!(count_of_ranges(wrong), None, "{wrong}");
-        }
     }
 
     #[test]
