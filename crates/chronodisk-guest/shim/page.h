@@ -49,7 +49,7 @@
 #define FEED_REPORT_OFFSET 64
 #define FEED_REPORT_BYTES 2048
 
-/* The guest's programs run on any processor of the host but the one of its kernel; on that one. */
+/* The guest's programs run on any processor of the host but their kernel's, or on their kernel's. */
 #define CPU_ANY_OTHER 0xfffffffffffffffeull
 #define CPU_OF_KERNEL 0xffffffffffffffffull
 
