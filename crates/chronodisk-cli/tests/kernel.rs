@@ -1,6 +1,9 @@
 //! The exact clock's kernel as an archive: one host builds it, others install or unpack it below a prefix. A program
 //! that prints a line replaces the kernel; `guest` runs a real one.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -89,7 +92,7 @@ fn an_executable_finds_a_kernel_that_was_unpacked_below_its_prefix() {
     let executable = host.at("prefix/bin/chronodisk");
     fs::create_dir_all(executable.parent().unwrap()).unwrap();
     if fs::hard_link(env!("CARGO_BIN_EXE_chronodisk"), &executable).is_err() {
-        fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &executable).unwrap();
+        command::copy_to(&executable);
     }
     let before = host.kernel_of(&executable, "nothing", &["path"]);
     assert_eq!(before.status.code(), Some(3), "{before:?}");

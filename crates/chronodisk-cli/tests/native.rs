@@ -238,7 +238,7 @@ fn without_privilege_the_remedy_is_named() {
     fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     // Where the executable is, not everybody may look.
     let executable = native.path("chronodisk-copy");
-    fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &executable).unwrap();
+    command::copy_to(&executable);
     let mut command = Command::new(&executable);
     command.args(["mount", "-d", "null", "--", "true"]).env("XDG_STATE_HOME", folder).current_dir(folder);
     let output = command.uid(65_534).gid(65_534).output().unwrap();

@@ -132,10 +132,9 @@ fn a_setuid_program_is_refused_without_privileges() {
     // `su` has the set-user-ID bit on every host. The command runs as an unprivileged user, who must be able to execute
     // it.
     let folder = tempfile::tempdir().unwrap();
-    let command = "chronodisk";
-    let place = folder.path().join(command);
+    let place = folder.path().join("chronodisk");
     fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &place).unwrap();
+    command::copy_to(&place);
     let trace = folder.path().join("calls");
     let words = ["65534", "65534", place.to_str().unwrap(), trace.to_str().unwrap()];
     let script = "exec setpriv --reuid $1 --regid $2 --clear-groups $3 trace record -o $4 -- su --version";

@@ -18,8 +18,14 @@ pub fn chronodisk(arguments: &[&str]) -> Command {
 pub fn copied_to(folder: &Path) -> Command {
     let copy = folder.join("bin/chronodisk");
     std::fs::create_dir_all(folder.join("bin")).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_chronodisk"), &copy).unwrap();
+    copy_to(&copy);
     Command::new(copy)
+}
+
+/// Copies the command to this path, by another process. A child that another test starts in the meantime would inherit
+/// our descriptor of the copy, and a file that somebody may write cannot be executed ("Text file busy").
+pub fn copy_to(path: &Path) {
+    succeeds(Command::new("cp").arg(env!("CARGO_BIN_EXE_chronodisk")).arg(path));
 }
 
 /// Text that a command printed.
