@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use super::pages::{Shown, block_of, root, shown};
 use super::support::{Chronodisk, die_with_the_test, long, text};
@@ -113,6 +114,9 @@ const BEFORE: &[(&str, &str)] = &[
 /// systems of a terabyte.
 const LONG_PAGES: &[&str] = &["database-on-five-devices.md", "hundred-terabytes.md"];
 
+/// Parts of commands that take minutes: only `make test-long` runs them.
+const LONG_COMMANDS: &[&str] = &["--reps 5 -- fio job.fio"];
+
 #[test]
 fn the_command_line_takes_every_command_of_the_documentation() {
     let all = shown();
@@ -155,7 +159,9 @@ fn the_commands_of_the_guides_run() {
             run(&chronodisk, &directory, &Shown { page, line: 0, text, words: Vec::new() });
         }
         for command in commands {
-            if !NOT_RUN.iter().any(|(part, _)| command.text.contains(part)) {
+            let contains = |part: &&str| command.text.contains(*part);
+            let is_left_out = NOT_RUN.iter().any(|(part, _)| contains(part));
+            if !is_left_out && (long() || !LONG_COMMANDS.iter().any(contains)) {
                 run(&chronodisk, &directory, &command);
                 count += 1;
             }
@@ -167,8 +173,8 @@ fn the_commands_of_the_guides_run() {
 #[test]
 fn nothing_is_left_out_for_a_reason_that_is_gone() {
     let all = shown();
-    let unused: Vec<&str> =
-        NOT_RUN.iter().map(|(part, _)| *part).filter(|part| !all.iter().any(|it| it.text.contains(part))).collect();
+    let parts = NOT_RUN.iter().map(|(part, _)| part).chain(LONG_COMMANDS);
+    let unused: Vec<&&str> = parts.filter(|part| !all.iter().any(|it| it.text.contains(**part))).collect();
     assert!(unused.is_empty(), "no command of the documentation contains {unused:?}");
 }
 
@@ -197,7 +203,9 @@ fn run(chronodisk: &Chronodisk, directory: &Path, shown: &Shown) {
     command.env("PATH", format!("{}:{path}", executable.display())).env("XDG_STATE_HOME", directory.join("state"));
     command.env("CHRONODISK_CALIBRATION", chronodisk.calibration()).env("CHRONODISK_ROOT", root());
     die_with_the_test(&mut command);
+    let begun = Instant::now();
     let output = command.output().unwrap();
+    println!("{:5.1} s  {}", begun.elapsed().as_secs_f64(), shown.place());
     // A comparison may find that two runs differ, which is no error.
     assert_ne!(output.status.code(), Some(124), "{}\nran for {SECONDS_MAX} s", shown.place());
     let is_comparison = shown.text.contains("--fail-if") && output.status.code() == Some(1);
