@@ -269,6 +269,23 @@ fn ended_checks_are_resumed_with_the_result_of_uninterrupted_ones() {
     refused(&[path], "the checks of this run are complete");
 }
 
+/// The states of a model come from a simulation, which a resumed check repeats.
+#[test]
+fn ended_checks_of_a_models_states_are_resumed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = chronodisk.path("run");
+    let path = run.to_str().unwrap();
+    let flags = ["--states", "model", "--cuts", "4", "--check", EACH_ACKNOWLEDGED_FILE_IS_THERE, "-o", path];
+    let whole = result(&crash(&chronodisk, &flags, &["sh", "-c", FILES]), 1);
+    Checks::begin(&chronodisk, &run, &["--from"]).end(Signal::KILL);
+    let kept = fs::read_to_string(run.join(VERDICTS)).unwrap();
+    let states = whole["states_checked"].as_u64().unwrap();
+    assert!((kept.lines().count() as u64) < states + 1, "the checks were complete");
+    let output = chronodisk.command(&["crash", "--resume", path, "--json"]).output().unwrap();
+    assert_eq!(result(&output, 1), whole);
+    assert!(fs::read_to_string(run.join(VERDICTS)).unwrap().starts_with(&kept));
+}
+
 fn damaged_verdicts_are_refused(run: &Path, refused: &dyn Fn(&str)) {
     let whole = fs::read_to_string(run.join(VERDICTS)).unwrap();
     fs::write(run.join(VERDICTS), whole.replacen("cut_ns", "kut_ns", 1)).unwrap();

@@ -1,7 +1,8 @@
 //! The verdicts of a run, kept as they come, so that ended checks can be resumed.
 //!
 //! The file has a line of JSON for each verdict. Its first line names the check and the number of the states. Each line
-//! is written by one call. A last line without its line break was cut off and does not count.
+//! is written by one call and is on the host's disk before the next check begins. A last line without its line break
+//! was cut off and does not count.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -191,7 +192,11 @@ impl VerdictKeeper {
             _ => {}
         }
         let opened = OpenOptions::new().append(true).create(true).open(&self.path);
-        let file = opened.and_then(|file| file.set_len(self.kept_bytes).map(|()| file));
+        let file = opened.and_then(|file| {
+            file.set_len(self.kept_bytes)?;
+            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+            Ok(file)
+        });
         self.file = Some(file.map_err(|error| cannot(&self.path, error))?);
         match self.kept_bytes {
             0 => self.write(&serde_json::to_vec(&self.head).expect("plain data")),
@@ -217,7 +222,7 @@ impl VerdictKeeper {
         let Some(file) = self.file.as_mut().filter(|_| !self.is_broken) else {
             return Err(Failure::host(format!("{}: an earlier write failed", self.path.display())));
         };
-        let written = file.write_all(&[line, b"\n"].concat());
+        let written = file.write_all(&[line, b"\n"].concat()).and_then(|()| file.sync_data());
         self.is_broken = written.is_err();
         written.map_err(|error| Failure::host(format!("{}: can't write: {error}", self.path.display())))
     }
