@@ -23,7 +23,7 @@ pub fn copied_to(folder: &Path) -> Command {
 }
 
 /// Copies the command to this path, by another process. A child that another test starts in the meantime would inherit
-/// our descriptor of the copy, and a file that somebody may write cannot be executed ("Text file busy").
+/// our descriptor of the copy, and Linux executes no file that is open for writing ("Text file busy").
 pub fn copy_to(path: &Path) {
     succeeds(Command::new("cp").arg(env!("CARGO_BIN_EXE_chronodisk")).arg(path));
 }

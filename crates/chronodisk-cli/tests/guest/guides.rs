@@ -110,9 +110,9 @@ const BEFORE: &[(&str, &str)] = &[
     ("keeping-runs.md", "chronodisk run -d null --memory 128MiB --name after --tag nightly -- sync"),
 ];
 
-/// Pages whose commands take so long together that only `make test-long` runs them: sweeps of five devices, and file
-/// systems of a terabyte.
-const LONG_PAGES: &[&str] = &["database-on-five-devices.md", "hundred-terabytes.md"];
+/// Pages whose commands take so long together that only `make test-long` runs them: sweeps of five devices, file
+/// systems of a terabyte, and forty megabytes of random bytes. tests/guest/faults.rs has smaller ones.
+const LONG_PAGES: &[&str] = &["database-on-five-devices.md", "hundred-terabytes.md", "file-systems-on-bad-sectors.md"];
 
 /// Parts of commands that take minutes: only `make test-long` runs them.
 const LONG_COMMANDS: &[&str] = &["--reps 5 -- fio job.fio"];

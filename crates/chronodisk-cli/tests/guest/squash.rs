@@ -438,6 +438,21 @@ fn the_journal_of_ext4_commits_beside_a_writer_that_never_pauses() {
     }
 }
 
+/// The guest's kernel writes an inode 30 seconds after its change, and looks for such inodes every 5 seconds.
+#[test]
+fn contents_on_ext2_wait_for_their_inode_only() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    const FILE_MIB: f64 = 16.0;
+    let program = format!("for i in $(seq 8); do yes a line of a file | head -c {FILE_MIB}M >/mnt/$i; sleep 20; done");
+    let flags = ["--fs", "ext2", "--squash", "--capacity", "2GiB"];
+    let result = chronodisk.run_json("null", &flags, &["sh", "-c", &program]);
+    let of = |name: &str| result["reps"][0]["model_statistics"][name].as_f64().unwrap() / f64::from(1 << 20);
+    assert!(of("squash-written [bytes]") > 8.0 * FILE_MIB, "{result}");
+    let waited = of("squash-waiting-max [bytes]");
+    assert!((FILE_MIB..4.0 * FILE_MIB).contains(&waited), "{waited} MiB waited");
+    assert!(of("squash-stored [bytes]") < 4.0, "{result}");
+}
+
 /// Seconds that an `fsync` takes in a guest beside a program.
 fn fsync_beside(chronodisk: &Chronodisk, drive: &str, program: &str) -> f64 {
     let script = format!(

@@ -51,7 +51,7 @@ pub(crate) enum Trust {
     Scan,
     /// All visible metadata are of one moment, and only changed blocks are read: the latest claim holds.
     Commit,
-    /// An inode is current; nodes below it may be older, unless their checksum belongs to it.
+    /// An inode is current. Nodes below it may be older, unless their checksum belongs to it.
     Inode,
 }
 

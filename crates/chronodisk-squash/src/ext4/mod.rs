@@ -648,8 +648,8 @@ impl Ext4 {
         let mut doubts = Vec::new();
         if self.superblock.compat & feature::COMPAT_HAS_JOURNAL == 0 {
             doubts.push(
-                "the file system is followed only in part: it has no journal, so data are told apart only when it is \
-                 unmounted or synchronised",
+                "the file system is followed only in part: it has no journal, so contents are dropped only when their \
+                 inodes are written",
             );
         } else if self.superblock.compat & feature::COMPAT_FAST_COMMIT != 0 {
             doubts.push("the file system is followed only in part: it has fast commits, so data are told apart late");

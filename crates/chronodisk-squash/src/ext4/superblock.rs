@@ -23,6 +23,7 @@ pub(crate) mod feature {
     pub(crate) const INCOMPAT_META_BG: u32 = 0x10;
     pub(crate) const INCOMPAT_64BIT: u32 = 0x80;
     pub(crate) const INCOMPAT_MMP: u32 = 0x100;
+    pub(crate) const INCOMPAT_EA_INODE: u32 = 0x400;
     pub(crate) const INCOMPAT_CSUM_SEED: u32 = 0x2000;
     pub(crate) const INCOMPAT_INLINE_DATA: u32 = 0x8000;
     /// FILETYPE, RECOVER, META_BG, EXTENTS, 64BIT, MMP, FLEX_BG, EA_INODE, CSUM_SEED, LARGEDIR,
@@ -30,6 +31,7 @@ pub(crate) mod feature {
     pub(crate) const INCOMPAT_KNOWN: u32 =
         0x2 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x4000 | 0x8000 | 0x2_0000;
     pub(crate) const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
+    pub(crate) const RO_COMPAT_QUOTA: u32 = 0x100;
     pub(crate) const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
     pub(crate) const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
     /// SPARSE_SUPER, LARGE_FILE, BTREE_DIR, HUGE_FILE, GDT_CSUM, DIR_NLINK, EXTRA_ISIZE, QUOTA,
@@ -205,6 +207,17 @@ impl Superblock {
     /// Group descriptors in a block.
     pub(crate) fn descriptors_per_block(&self) -> u64 {
         self.block_bytes / self.descriptor_bytes
+    }
+
+    /// Whether all metadata outside of fixed places can be told from contents by their form, as directories, nodes,
+    /// attributes and targets of links can. Quotas, lists of orphans, attributes in inodes of their own and a journal
+    /// have none.
+    pub(crate) fn metadata_have_forms(&self) -> bool {
+        let formless = self.ro_compat & RO_COMPAT_QUOTA != 0
+            || self.quota_inodes != [0; 3]
+            || self.compat & (COMPAT_HAS_JOURNAL | COMPAT_ORPHAN_FILE) != 0
+            || self.incompat & (INCOMPAT_EA_INODE | INCOMPAT_INLINE_DATA) != 0;
+        !formless
     }
 
     pub(crate) fn has_metadata_checksums(&self) -> bool {

@@ -15,6 +15,17 @@ use crate::bytes::u32_at;
 use crate::class::Class;
 use crate::runs::RunMap;
 
+/// Effect of a pointer that claims a block as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Belief {
+    /// Nothing: the node may be older than its inode, and of another file.
+    None,
+    /// The block is data unless it is known as metadata. Dropping it needs a look at its form.
+    UnlessMetadata,
+    /// The latest claim holds.
+    Latest,
+}
+
 /// Follows inodes, and records the use of their blocks.
 pub(crate) struct Walk<'a, 'b> {
     pub(crate) superblock: &'a Superblock,
@@ -51,7 +62,7 @@ impl Walk<'_, '_> {
     fn blocks_of(&mut self, number: u64, inode: Inode<'_>, leaf: Leaf) -> Result<(), StoreError> {
         let attributes = inode.attribute_block();
         if attributes != 0 {
-            self.claim(attributes, 1, Leaf::Kept(Class::Attributes), true);
+            self.claim(attributes, 1, Leaf::Kept(Class::Attributes), Belief::Latest);
         }
         if !inode.has_map(number, self.superblock) {
             return Ok(());
@@ -59,13 +70,13 @@ impl Walk<'_, '_> {
         if inode.flags() & FLAG_EXTENTS != 0 {
             let seed = checksum(self.superblock.checksum_seed, &(number as u32).to_le_bytes());
             let seed = checksum(seed, &inode.0[0x64..0x68]);
-            return self.extents(inode.map(), None, leaf, seed, true);
+            return self.extents(inode.map(), None, leaf, seed, Belief::Latest);
         }
         for (index, pointer) in inode.map().chunks_exact(4).enumerate() {
             let block = u64::from(u32_at(pointer, 0));
             match index {
                 _ if block == 0 => {}
-                0..12 => self.claim(block, 1, leaf, true),
+                0..12 => self.claim(block, 1, leaf, Belief::Latest),
                 _ => self.indirect(block, index as u8 - 11, leaf)?,
             }
         }
@@ -82,8 +93,8 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         match part {
-            Use::Extents(leaf) => self.extents(&bytes, None, leaf, 0, true),
-            Use::Indirect(level, leaf) => self.pointers(&bytes, level, leaf, true),
+            Use::Extents(leaf) => self.extents(&bytes, None, leaf, 0, Belief::Latest),
+            Use::Indirect(level, leaf) => self.pointers(&bytes, level, leaf, Belief::Latest),
             Use::Data | Use::Kept(_) => Ok(()),
         }
     }
@@ -95,7 +106,7 @@ impl Walk<'_, '_> {
         expected_depth: Option<u16>,
         leaf: Leaf,
         seed: u32,
-        believed: bool,
+        belief: Belief,
     ) -> Result<(), StoreError> {
         let u16_at = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let (magic, count, depth) = (u16_at(node, 0), usize::from(u16_at(node, 2)), u16_at(node, 6));
@@ -113,10 +124,10 @@ impl Walk<'_, '_> {
                 let len = u64::from(u16_at(entry, 4));
                 // Longer ones are of blocks that were set aside and not written.
                 let len = if len > EXTENT_MAX_BLOCKS { len - EXTENT_MAX_BLOCKS } else { len };
-                self.claim(start, len, leaf, believed);
+                self.claim(start, len, leaf, belief);
             } else {
                 let child = u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32;
-                self.extents_child(child, depth - 1, leaf, seed, believed)?;
+                self.extents_child(child, depth - 1, leaf, seed, belief)?;
             }
         }
         Ok(())
@@ -128,7 +139,7 @@ impl Walk<'_, '_> {
         depth: u16,
         leaf: Leaf,
         seed: u32,
-        believed: bool,
+        belief: Belief,
     ) -> Result<(), StoreError> {
         let Some(bytes) = self.enter(block, Use::Extents(leaf))? else { return Ok(()) };
         // The tail's checksum covers the inode's number and generation: another file's node does not pass.
@@ -138,18 +149,31 @@ impl Walk<'_, '_> {
                 && tail + 4 <= bytes.len()
                 && checksum(seed, &bytes[..tail]) == u32_at(&bytes, tail)
         };
-        let believed = believed && (self.trust != Trust::Inode || own());
-        self.extents(&bytes, Some(depth), leaf, seed, believed)
+        let belief = if self.trust == Trust::Inode && !own() { self.belief_in_old_nodes() } else { belief };
+        self.extents(&bytes, Some(depth), leaf, seed, belief)
     }
 
     fn indirect(&mut self, block: u64, level: u8, leaf: Leaf) -> Result<(), StoreError> {
         match self.enter(block, Use::Indirect(level, leaf))? {
-            Some(bytes) => self.pointers(&bytes, level, leaf, self.trust != Trust::Inode),
+            Some(bytes) if self.trust == Trust::Inode => {
+                let belief = self.belief_in_old_nodes();
+                self.pointers(&bytes, level, leaf, belief)
+            }
+            Some(bytes) => self.pointers(&bytes, level, leaf, Belief::Latest),
             None => Ok(()),
         }
     }
 
-    fn pointers(&mut self, node: &[u8], level: u8, leaf: Leaf, believed: bool) -> Result<(), StoreError> {
+    /// A node may be older than the inode that leads to it, and name blocks that are metadata now. Where all metadata
+    /// outside of fixed places have a form, none of these is dropped.
+    fn belief_in_old_nodes(&self) -> Belief {
+        match self.superblock.metadata_have_forms() && self.names.is_none() {
+            true => Belief::UnlessMetadata,
+            false => Belief::None,
+        }
+    }
+
+    fn pointers(&mut self, node: &[u8], level: u8, leaf: Leaf, belief: Belief) -> Result<(), StoreError> {
         let mut run = (0, 0);
         for pointer in node.chunks_exact(4) {
             let block = u64::from(u32_at(pointer, 0));
@@ -161,11 +185,11 @@ impl Walk<'_, '_> {
             } else if run.0 + run.1 == block {
                 run.1 += 1;
             } else {
-                self.claim(run.0, run.1, leaf, believed);
+                self.claim(run.0, run.1, leaf, belief);
                 run = (block, 1);
             }
         }
-        self.claim(run.0, run.1, leaf, believed);
+        self.claim(run.0, run.1, leaf, belief);
         Ok(())
     }
 
@@ -186,7 +210,7 @@ impl Walk<'_, '_> {
         Ok(self.view.read_block(block, &mut bytes)?.then_some(bytes))
     }
 
-    fn claim(&mut self, start: u64, len: u64, leaf: Leaf, believed: bool) {
+    fn claim(&mut self, start: u64, len: u64, leaf: Leaf, belief: Belief) {
         if len == 0 || !self.exists(start, len) {
             return;
         }
@@ -198,7 +222,7 @@ impl Walk<'_, '_> {
         }
         match leaf {
             Leaf::Kept(class) => self.uses.set(start, end, Use::Kept(class)),
-            Leaf::Data if !believed => return,
+            Leaf::Data if belief == Belief::None => return,
             Leaf::Data if self.trust == Trust::Commit => {
                 let mut at = start;
                 for &block in self.protected.range(start..end) {
@@ -209,8 +233,8 @@ impl Walk<'_, '_> {
             }
             Leaf::Data => {
                 // In a scan metadata win, in any order of reading.
-                let scan = self.trust == Trust::Scan;
-                let metadata = |used: Use| scan && used != Use::Data;
+                let metadata_win = self.trust == Trust::Scan || belief == Belief::UnlessMetadata;
+                let metadata = |used: Use| metadata_win && used != Use::Data;
                 let taken: Vec<_> = self.uses.pieces(start, end).filter(|piece| metadata(piece.2)).collect();
                 let mut at = start;
                 for (from, to, _) in taken {

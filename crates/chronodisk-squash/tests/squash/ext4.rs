@@ -6,9 +6,10 @@ use super::e2fsprogs::{compare_files, e2fsprogs_are_here, metadata_of};
 use super::export::export;
 use super::ext4_image;
 use super::image::is_fine;
-use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
+use super::replay::{Order, PIECE_BYTES, is_kept_whole, long, pieces_of, replay, replay_with, shuffle, write_all};
 use chronodisk_squash::{Class, ContentKind, NameRule, SquashOptions, SquashStore, Treatment};
 use chronodisk_store::Store;
+use std::fs;
 use std::path::Path;
 
 /// Layouts that differ in where metadata are and how they are found: options of mke2fs.
@@ -41,6 +42,80 @@ fn metadata_survive_whatever_the_order() {
             println!("{name} {order:?}: {statistics:?}");
         }
     }
+}
+
+/// File systems without a journal, where a block that was contents can become metadata at any moment.
+const WITHOUT_JOURNAL: [(&str, &[&str]); 5] = [
+    ("ext2", &["-t", "ext2"]),
+    ("4k-ext2", &["-t", "ext2", "-b", "4096"]),
+    ("quota", &["-t", "ext2", "-O", "quota", "-E", "quotatype=usrquota:grpquota"]),
+    ("extents", &["-t", "ext4", "-O", "^has_journal"]),
+    ("extents without checksums", &["-t", "ext4", "-b", "4096", "-O", "^has_journal,^metadata_csum"]),
+];
+
+#[test]
+fn metadata_of_a_mounted_file_system_without_journal_survive_whatever_the_order() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    for (name, options) in WITHOUT_JOURNAL {
+        let image = ext4_image::make(options, 24 << 20);
+        let mounted = ext4_image::mounted(&image);
+        assert!(mounted.pieces.len() > 200, "{name}: {}", mounted.pieces.len());
+        for seed in 0..if long() { 100 } else { 6 } {
+            let mut store = replay(pieces_of(&image.path), image.capacity_bytes, Order::Ascending, seed);
+            let last = fs::read(&mounted.path).unwrap()[..PIECE_BYTES].to_vec();
+            let mut pieces = mounted.pieces.clone();
+            match seed {
+                0 => {}
+                1 => pieces.reverse(),
+                _ => shuffle(&mut pieces, seed),
+            }
+            store.write(0, &mounted.superblock).unwrap();
+            write_all(&mut store, &pieces);
+            store.write(0, &last).unwrap();
+            let squashed = image.path.with_extension("squashed");
+            export(&mut store, &squashed);
+            compare_files(&mounted.path, &squashed, &format!("{name}, seed {seed}"));
+        }
+    }
+}
+
+/// Indirect blocks reach the device before their inode if the kernel writes them back in the order of their blocks.
+#[test]
+fn contents_on_ext2_are_dropped_when_their_inode_is_written() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    for (name, options) in &WITHOUT_JOURNAL[..2] {
+        let image = ext4_image::make(options, 24 << 20);
+        let mounted = ext4_image::mounted(&image);
+        let mut store = replay(pieces_of(&image.path), image.capacity_bytes, Order::Ascending, 1);
+        store.write(0, &mounted.superblock).unwrap();
+        let tables = inode_tables(&mounted.path);
+        let is_table = |(at, _): &&(u64, Vec<u8>)| tables.iter().any(|table| table.contains(at));
+        let (inodes, others): (Vec<_>, Vec<_>) = mounted.pieces.iter().partition(is_table);
+        others.iter().for_each(|(at, bytes)| store.write(*at, bytes).unwrap());
+        let before = store.squash_statistics().waiting_bytes;
+        inodes.iter().for_each(|(at, bytes)| store.write(*at, bytes).unwrap());
+        let after = store.squash_statistics().waiting_bytes;
+        assert!(before > 2_000_000 && after < before / 10, "{name}: {before} and {after} bytes wait");
+    }
+}
+
+/// Places of the inode tables in bytes.
+fn inode_tables(image: &Path) -> Vec<std::ops::Range<u64>> {
+    let said = String::from_utf8(tool("dumpe2fs", &[image.to_str().unwrap()]).stdout).unwrap();
+    let number = |text: &str| text.trim().parse::<u64>().unwrap();
+    let block_bytes = number(said.lines().find_map(|line| line.strip_prefix("Block size:")).unwrap());
+    let tables = said.lines().filter_map(|line| line.trim().strip_prefix("Inode table at "));
+    let range = |table: &str| {
+        let (from, to) = table.split([' ', ',']).next().unwrap().split_once('-').unwrap();
+        number(from) * block_bytes..(number(to) + 1) * block_bytes
+    };
+    let tables: Vec<_> = tables.map(range).collect();
+    assert!(!tables.is_empty(), "{said}");
+    tables
 }
 
 #[test]
@@ -173,8 +248,8 @@ fn what_e2image_refuses_is_compared_as_far_as_e2fsck_tells() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (image, twin, input) = (folder.path().join("image"), folder.path().join("twin"), folder.path().join("input"));
-    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-    std::fs::write(&input, [7; 40 << 10]).unwrap();
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    fs::write(&input, [7; 40 << 10]).unwrap();
     let path = image.to_str().unwrap();
     assert!(tool("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024", path]).status.success());
     let debugfs = |request: &str| {
@@ -186,10 +261,10 @@ fn what_e2image_refuses_is_compared_as_far_as_e2fsck_tells() {
     (1..12).step_by(2).for_each(|at| drop(debugfs(&format!("punch file {at} {at}"))));
     let extents = debugfs("extents file");
     let node: usize = extents.lines().nth(1).unwrap().split_whitespace().nth(7).unwrap().parse().unwrap();
-    let mut bytes = std::fs::read(&image).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
     bytes[node * 1024..][..1024].fill(0);
-    std::fs::write(&image, &bytes).unwrap();
-    std::fs::write(&twin, &bytes).unwrap();
+    fs::write(&image, &bytes).unwrap();
+    fs::write(&twin, &bytes).unwrap();
     assert!(metadata_of(&image).unwrap_err().contains("Corrupt extent header"));
     compare_files(&image, &twin, "equally damaged");
 }

@@ -73,18 +73,19 @@ pub fn replay_with(
     order: Order,
     seed: u64,
 ) -> SquashStore {
-    let mut random = RandomStream::new(seed, "squash", "order");
     match order {
         Order::Ascending => {}
         Order::Descending => pieces.reverse(),
-        Order::Shuffled => {
-            for index in (1..pieces.len()).rev() {
-                pieces.swap(index, random.below(index as u64 + 1) as usize);
-            }
-        }
+        Order::Shuffled => shuffle(&mut pieces, seed),
         Order::SuperblockLast => pieces.rotate_left(1),
     }
     let mut store = SquashStore::in_memory(capacity_bytes, capacity_bytes, options);
+    write_all(&mut store, &pieces);
+    store
+}
+
+/// Writes pieces and flushes.
+pub fn write_all(store: &mut SquashStore, pieces: &Pieces) {
     for (index, (offset_bytes, bytes)) in pieces.iter().enumerate() {
         store.write(*offset_bytes, bytes).unwrap();
         // An occasional flush may classify waiting blocks.
@@ -93,7 +94,14 @@ pub fn replay_with(
         }
     }
     store.flush().unwrap();
-    store
+}
+
+/// Changes the order of pieces.
+pub fn shuffle(pieces: &mut Pieces, seed: u64) {
+    let mut random = RandomStream::new(seed, "squash", "order");
+    for index in (1..pieces.len()).rev() {
+        pieces.swap(index, random.below(index as u64 + 1) as usize);
+    }
 }
 
 /// Asserts that every block was kept, and that a notice gives the reason.
