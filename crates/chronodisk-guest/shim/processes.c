@@ -215,9 +215,9 @@ static int is_guests(int signal)
 	}
 }
 
-/* Kernel and programs take turns, each on a processor of the host of its own: a switch between them on a single one
- * would empty the processor's caches and translation buffers for both. A native kernel leaves them mostly as they are.
- * Where the host has no other processor, or refuses, all goes on as before. */
+/* Kernel and programs take turns. On a host whose processor empties its translation buffers at each switch between
+ * them, programs have a CPU of their own: a native kernel leaves the buffers mostly as they are. If the host refuses,
+ * all goes on as before. */
 static void move_to_programs_processor(void)
 {
 	cpu_set_t cpus;

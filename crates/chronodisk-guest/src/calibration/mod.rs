@@ -23,7 +23,7 @@ pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::kernel::built::cache_folder;
-use crate::launcher::host::programs_have_own_cpu;
+use crate::launcher::host::{Processor, programs_have_own_cpu};
 use crate::launcher::outcome::{Doing, RunError, RunOutcome};
 use crate::launcher::run_options::RunOptions;
 use crate::shared::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, RequestCosts, Work, WorkCost, Worked};
@@ -92,10 +92,8 @@ impl Machine {
     /// The machine on which this process runs.
     #[must_use]
     pub fn this() -> Self {
-        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Machine {
-            processor: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
+            processor: Processor::of_host().model.clone(),
             host_kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             programs_have_own_cpu: programs_have_own_cpu(),

@@ -14,7 +14,7 @@ use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::host::{self, CounterReading, HostCpus, is_shell, may_wait, wait_for};
+use super::host::{self, CounterReading, HostCpus, is_shell, may_wait, programs_have_own_cpu, wait_for};
 use super::instructions::instructions;
 use super::outcome::{Doing, RunError, RunOutcome};
 use super::output::{Outputs, Target};
@@ -58,10 +58,10 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
     // The guest has one CPU, and guest and device never run at once (except in the host's time). On one CPU of the
-    // host, switching between kernel and device is cheapest and has a steady cost under load. Programs whose CPU time
-    // counts have another one, and so keep its caches and translation buffers.
+    // host, switching between kernel and device is cheapest and has a steady cost under load. Where it matters,
+    // programs whose CPU time counts have another one.
     let counts_programs = options.time.measured_cpu().is_some() && options.time.processors() == 1;
-    let host_cpus = HostCpus::claim(counts_programs);
+    let host_cpus = HostCpus::claim(counts_programs && programs_have_own_cpu());
     page.set_program_cpu(host_cpus.programs);
     let cpu = host_cpus.kernel;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd, &signals)?;
