@@ -30,12 +30,17 @@ CHECK_FAILED = 1
 
 
 def call(arguments: list[str], costs: Path, statuses: tuple[int, ...]) -> str:
-    """Run `chronodisk calibrate` with the costs of a file and return what it prints."""
+    """Run `chronodisk calibrate` with the costs of a file and return what it prints.
+
+    Its progress and its messages go to standard error, where they are seen while it works.
+    """
     words = [str(executable()), "calibrate", *arguments]
     environment = {**os.environ, "CHRONODISK_CALIBRATION": str(costs)}
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode not in statuses:
-        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}:\n{done.stderr}")
+    pipe = subprocess.PIPE
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=pipe, text=True, check=False, env=environment)
+    # An error has the status of a failed check, and prints no table.
+    if done.returncode not in statuses or (done.returncode != 0 and not done.stdout):
+        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}")
     return done.stdout
 
 
