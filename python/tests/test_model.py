@@ -4,7 +4,18 @@ import io
 import struct
 import unittest
 
-from chronodisk.model import Completion, Device, Model, Op, QueueModel, RandomStream, Request, Status
+from chronodisk.model import (
+    Background,
+    BackgroundDone,
+    Completion,
+    Device,
+    Model,
+    Op,
+    QueueModel,
+    RandomStream,
+    Request,
+    Status,
+)
 from chronodisk.model.server import MAGIC, Server
 
 HEADER = struct.Struct("<IHHQ")
@@ -21,6 +32,46 @@ class TwoChannels(Fixed):
     channels = 2
 
 
+class Scanner(Background):
+    """Reads a wanted sector each 10 ns."""
+
+    media_bytes_per_s = 512e8
+
+    def __init__(self) -> None:
+        self.left: list[int] = []
+        self.since = 0
+
+    def want(self, now: int, ranges: list[range], at_rest: bool) -> None:
+        self.since = now
+        self.left = sorted({*self.left, *(sector for wanted in ranges for sector in wanted)})
+
+    def forget(self, now: int, ranges: list[range]) -> None:
+        self.left = [sector for sector in self.left if not any(sector in unwanted for unwanted in ranges)]
+
+    def wanted(self) -> int:
+        return len(self.left)
+
+    def take(self, until: int) -> list[BackgroundDone]:
+        done = []
+        while self.left and self.since + 10 <= until:
+            self.since += 10
+            done.append(BackgroundDone(self.left.pop(0), 1, self.since))
+        return done
+
+
+class Scanned(Fixed):
+    def __init__(self, seed: int, capacity_sectors: int | None) -> None:
+        super().__init__(seed, capacity_sectors)
+        self.scanner = Scanner()
+
+    def submit_anywhere(self, now: int, request: Request, places: list[int]) -> int:
+        self.submit(now, request)
+        return places[-1]
+
+    def background(self) -> Background:
+        return self.scanner
+
+
 def frame(kind: int, sequence: int, body: bytes = b"") -> bytes:
     return HEADER.pack(len(body), kind, 0, sequence) + body
 
@@ -35,6 +86,11 @@ def reset(capacity_bytes: int = 0) -> bytes:
 
 def submit(sequence: int, at: int, number: int, op: Op = Op.READ) -> bytes:
     return frame(7, sequence, struct.pack("<QQQIBBBBHHI", at, number, 0, 8, op, 1, 0, 0, 0, 0, 0))
+
+
+def submit_anywhere(sequence: int, at: int, number: int, *places: int) -> bytes:
+    body = struct.pack("<QQQIBBBBHHI", at, number, 0, 8, Op.WRITE, 1, 0, 0, 0, 0, 0)
+    return frame(12, sequence, body + struct.pack(f"<{len(places)}Q", *places))
 
 
 def ask(sequence: int, taken: int, safe_until: int) -> bytes:
@@ -98,6 +154,33 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(answers[3][2], struct.pack("<BQ", 2, 100))
         self.assertEqual(answers[4][2], struct.pack("<BQQB", 1, 100, 7, 0))
         self.assertEqual(answers[5][2], b"\0")
+
+    def test_a_write_to_any_place_goes_to_the_first_unless_the_model_chooses(self) -> None:
+        for model, chosen in ((Fixed, 16), (Scanned, 800)):
+            answers = say(model, hello(), reset(), submit_anywhere(2, 0, 7, 16, 24, 800), ask(3, 0, 1000))
+            self.assertEqual(answers[2], (0x800C, 2, struct.pack("<Q", chosen)))
+            self.assertEqual(answers[3][2], struct.pack("<BQQB", 1, 100, 7, 0))
+
+    def test_background_requests(self) -> None:
+        want = frame(13, 2, struct.pack("<QBQQ", 5, 0, 100, 110))
+        forget = frame(13, 3, struct.pack("<QBQQ", 5, 2, 103, 110))
+        take = frame(14, 4, struct.pack("<Q", 25))
+        answers = say(Scanned, hello(), reset(), want, forget, take, frame(14, 5, struct.pack("<Q", 30)))
+        self.assertEqual([answers[2][0], answers[3][0], answers[4][0]], [0xFFFE, 0xFFFE, 0x800E])
+        self.assertEqual(answers[4][2], struct.pack("<Qd6Q", 1, 512e8, 100, 1, 15, 101, 1, 25))
+        self.assertEqual(answers[5][2], struct.pack("<Qd", 1, 512e8))
+
+    def test_many_background_reads_come_in_several_answers(self) -> None:
+        want = frame(13, 2, struct.pack("<QBQQ", 0, 1, 0, 40_000))
+        takes = [frame(14, sequence, struct.pack("<Q", 1_000_000)) for sequence in (3, 4)]
+        answers = say(Scanned, hello(), reset(), want, *takes)
+        self.assertEqual([(len(body) - 16) // 24 for _, _, body in answers[3:]], [1 << 15, 40_000 - (1 << 15)])
+
+    def test_a_model_without_background_requests_says_so_and_goes_on(self) -> None:
+        want = frame(13, 2, struct.pack("<QBQQ", 5, 0, 100, 110))
+        answers = say(Fixed, hello(), reset(), want, submit(3, 5, 1))
+        self.assertEqual((answers[2][0], answers[2][2][0]), (0xFFFF, 9))
+        self.assertEqual(answers[3][0], 0xFFFE)
 
     def test_the_users_capacity_counts(self) -> None:
         answers = say(Fixed, hello(), reset(capacity_bytes=4096))

@@ -184,6 +184,98 @@ fn the_python_disk_is_its_twin_to_the_nanosecond() {
     assert!(text(&refused.stderr).contains("can't be replayed"), "{}", text(&refused.stderr));
 }
 
+#[test]
+fn writes_to_any_place_are_the_same_at_a_server_and_in_a_program() {
+    let place = TestFolder::new();
+    let server = Server::start(&place, &["--device", "cheetah-9lp"]);
+    let anywhere = ["--write-anywhere", "0.8:64", "--read-share", "0.3", "--capacity", "512MB", "--device"];
+    let simulate = |name: &str, more: &[&str]| figures(&place.simulate(name, &[&anywhere[..], more].concat()));
+    let here = simulate("here", &["cheetah-9lp"]);
+    assert_eq!(here, simulate("there", &["cheetah-9lp", "--server", &server.address]));
+    let behind = ["cheetah-9lp", "--server", &server.address, "--debug", "speculation=off"];
+    assert_eq!(here, simulate("behind", &behind));
+    assert!(here != figures(&place.simulate("in-place", &["--capacity", "512MB", "--device", "cheetah-9lp"])));
+
+    let Some(program) = example("one_platter.py") else { return };
+    let twin = python_folder().join("examples/one-platter.toml");
+    assert_eq!(simulate("rust", &[twin.to_str().unwrap()]), simulate("python", &[&format!("exec:{program}")]));
+}
+
+/// A model whose requests take 10 ms, and whose background requests read a wanted sector in each millisecond.
+const SCANNER: &str = "
+    def end(self, request, start):
+        return start + 10_000_000
+    def submit_anywhere(self, now, request, places):
+        self.submit(now, request)
+        return places[-1] + WRONG_PLACE
+    def background(self):
+        if not hasattr(self, 'scanner'):
+            self.scanner = Scanner()
+        return self.scanner
+
+class Scanner(Background):
+    media_bytes_per_s = 1e6
+    def want(self, now, ranges, at_rest):
+        assert ranges == [range(0, 4096)] and not at_rest
+        self.next, self.at = 0, now
+    def forget(self, now, ranges):
+        pass
+    def wanted(self):
+        return 4096 - self.next
+    def take(self, until):
+        done = []
+        while self.next < 4096 and self.at + 1000000 <= until:
+            self.at += 1000000
+            done.append(BackgroundDone(self.next, 1, self.at + LATE))
+            self.next += 1
+        return done
+";
+
+#[test]
+fn a_program_serves_background_requests() {
+    if example("one_platter.py").is_none() {
+        return;
+    }
+    let place = TestFolder::new();
+    let device = script(&place, &SCANNER.replace("WRONG_PLACE", "0").replace("LATE", "0"));
+    let scan = ["--workload", "random-read", "-n", "100", "--background-scan", "gaps", "--json", "--device"];
+    let done = place.run(&[&["simulate"], &scan[..], &[&device]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let background = serde_json::from_slice::<Value>(&done.stdout).unwrap()["background"].clone();
+    // A hundred requests of 10 ms, and a sector in each millisecond.
+    assert_eq!((&background["bytes"], &background["seconds"]), (&(1_000 * 512).into(), &1.0.into()));
+    assert_eq!((&background["share_of_media"], &background["foreground_is_equal"]), (&0.512.into(), &true.into()));
+}
+
+#[test]
+fn interface_extensions_that_a_model_lacks_or_breaks_are_named() {
+    let place = TestFolder::new();
+    let server = Server::start(&place, &["--device", "cheetah-9lp"]);
+    let scan = |device: &[&str]| {
+        let load = ["simulate", "--workload", "random-mixed", "-n", "10", "--background-scan", "gaps"];
+        place.run(&[&load[..], device].concat())
+    };
+    let refused = scan(&["--server", &server.address]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert!(said.contains("cheetah-9lp can't read in the gaps of other requests"), "{said}");
+    let Some(program) = example("one_platter.py") else { return };
+    let refused = scan(&["--device", &format!("exec:{program}")]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("one-platter can't read in the gaps"), "{}", text(&refused.stderr));
+
+    let future = script(&place, &SCANNER.replace("WRONG_PLACE", "0").replace("LATE", "(1 << 50)"));
+    let broken = scan(&["--device", &future]);
+    assert_eq!(broken.status.code(), Some(3));
+    assert!(text(&broken.stderr).contains("in the future"), "{}", text(&broken.stderr));
+
+    let elsewhere = script(&place, &SCANNER.replace("WRONG_PLACE", "1").replace("LATE", "0"));
+    let load = ["simulate", "--workload", "random-write", "-n", "10", "--write-anywhere", "0.5", "--device"];
+    let broken = place.run(&[&load[..], &[&elsewhere]].concat());
+    assert_eq!(broken.status.code(), Some(3));
+    assert!(text(&broken.stderr).contains("none of the places"), "{}", text(&broken.stderr));
+}
+
 /// A model whose class has this body besides a device.
 fn script(place: &TestFolder, body: &str) -> String {
     let text = format!(

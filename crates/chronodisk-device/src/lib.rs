@@ -47,7 +47,7 @@ pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
 pub use models::blueprint::BuildOptions;
 pub use models::disk;
-pub use models::placing_host::{PlacingHost, PlacingOptions};
+pub use models::placing_host::{Placing, PlacingHost, PlacingOptions};
 pub use models::speed::Speed;
 #[cfg(any(test, feature = "test-utils"))]
 pub use models::ssd::reseal_state;

@@ -20,11 +20,24 @@ Any other device is a :class:`Model`. Standard output belongs to the protocol, s
 ``sys.stderr``.
 """
 
-from chronodisk.model.interface import Completion, Device, Model, Op, Priority, QueueModel, Request, Status
+from chronodisk.model.interface import (
+    Background,
+    BackgroundDone,
+    Completion,
+    Device,
+    Model,
+    Op,
+    Priority,
+    QueueModel,
+    Request,
+    Status,
+)
 from chronodisk.model.random_stream import RandomStream
 from chronodisk.model.server import serve
 
 __all__ = [
+    "Background",
+    "BackgroundDone",
     "Completion",
     "Device",
     "Model",

@@ -81,6 +81,41 @@ class Device:
     rotational: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BackgroundDone:
+    """Consecutive sectors that a background request has read."""
+
+    lba: int
+    #: At least one.
+    sectors: int
+    #: When the last of them has passed the head.
+    at: int
+
+
+class Background(abc.ABC):
+    """Background requests: reads that delay no other request. Each wanted sector is read once."""
+
+    #: Bytes per second that pass a head that is always over data.
+    media_bytes_per_s: float
+
+    @abc.abstractmethod
+    def want(self, now: int, ranges: list[range], at_rest: bool) -> None:
+        """These sectors are wanted from ``now`` on. Sectors beyond the end of the device are ignored. All wanted
+        sectors are read in gaps of other requests, and if ``at_rest`` also while nothing else is to do."""
+
+    @abc.abstractmethod
+    def forget(self, now: int, ranges: list[range]) -> None:
+        """These sectors are not wanted any more."""
+
+    @abc.abstractmethod
+    def wanted(self) -> int:
+        """Number of sectors that are still wanted."""
+
+    @abc.abstractmethod
+    def take(self, until: int) -> list[BackgroundDone]:
+        """What was read up to ``until`` and not taken before, in order of time. Nothing arrives before ``until``."""
+
+
 class Model(abc.ABC):
     """A device model. It is asked in order of time, and never runs ahead: no call is taken back."""
 
@@ -105,6 +140,15 @@ class Model(abc.ABC):
     def advance(self, limit: int) -> list[Completion]:
         """Nothing arrives before ``limit``. Goes to the first instant up to ``limit`` at which something completes, and
         tells all that completes there; nothing if nothing does by ``limit``."""
+
+    def submit_anywhere(self, now: int, request: Request, places: list[int]) -> int:
+        """A write arrives that may go to any of these sectors. Returns the chosen one: here the first."""
+        self.submit(now, replace(request, lba=places[0]))
+        return places[0]
+
+    def background(self) -> Background | None:
+        """Background requests, if the model serves them."""
+        return None
 
     def statistics(self) -> dict[str, float]:
         """Counters by name, for the result."""

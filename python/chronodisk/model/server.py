@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from chronodisk.model.interface import Completion, Device, Model, Op, Priority, Request
+from chronodisk.model.interface import Background, BackgroundDone, Completion, Device, Model, Op, Priority, Request
 
 VERSION = 1
 MAGIC = b"CHRONODK"
@@ -16,12 +16,20 @@ _SUBMIT = struct.Struct("<QQQIBBBBHHI")
 _NEXT = struct.Struct("<QQ")
 _BODY_BYTES_MAX = (1 << 20) + (1 << 14)
 
+_BACKGROUND = struct.Struct("<QB")
+_BACKGROUND_DONE_MAX = 1 << 15
+
 _HELLO, _RESET_KIND, _SUBMIT_KIND, _NEXT_KIND, _STATISTICS, _END = 1, 2, 7, 8, 9, 10
+_SUBMIT_ANYWHERE, _BACKGROUND_KIND, _TAKE_BACKGROUND = 12, 13, 14
 _ANSWER, _DONE, _ERROR = 0x8000, 0xFFFE, 0xFFFF
-_ERROR_VERSION, _ERROR_VIOLATION, _ERROR_DEVICE, _ERROR_MODEL = 0, 2, 3, 6
+_ERROR_VERSION, _ERROR_VIOLATION, _ERROR_DEVICE, _ERROR_MODEL, _ERROR_UNSUPPORTED = 0, 2, 3, 6, 9
 
 #: Makes a model from a seed and, if the user asked for one, a capacity in sectors; a class is one.
 ModelMaker = Callable[[int, int | None], Model]
+
+
+class _UnsupportedError(Exception):
+    """The model can't serve this kind of request."""
 
 
 class ProtocolError(Exception):
@@ -56,6 +64,7 @@ class Server:
         self._outstanding: set[int] = set()
         self._now = 0
         self._executed = 0
+        self._background_done: list[BackgroundDone] = []
 
     def run(self) -> None:
         """Answers until the other side has ended the session or the stream."""
@@ -72,6 +81,9 @@ class Server:
                 reason = str(error).encode()
                 self._send(_ERROR, sequence, struct.pack("<BI", error.code, len(reason)) + reason)
                 return
+            except _UnsupportedError as error:
+                reason = str(error).encode()
+                answer_kind, answer = _ERROR, struct.pack("<BI", _ERROR_UNSUPPORTED, len(reason)) + reason
             except Exception as error:
                 # The traceback is for who wrote the model, the reason for who runs the guest.
                 reason = f"the model raised {type(error).__name__}: {error}".encode()[:4096]
@@ -91,6 +103,12 @@ class Server:
             return self._submit(body)
         if kind == _NEXT_KIND:
             return self._next(body)
+        if kind == _SUBMIT_ANYWHERE:
+            return _ANSWER | _SUBMIT_ANYWHERE, struct.pack("<Q", self._submit_anywhere(body))
+        if kind == _BACKGROUND_KIND:
+            return self._change_background(body)
+        if kind == _TAKE_BACKGROUND:
+            return _ANSWER | _TAKE_BACKGROUND, self._take_background(body)
         if kind == _STATISTICS:
             return _ANSWER | _STATISTICS, self._statistics()
         if kind == _END:
@@ -113,16 +131,52 @@ class Server:
         except ValueError as error:
             raise ProtocolError(_ERROR_DEVICE, str(error)) from error
         self._outstanding.clear()
+        self._background_done.clear()
         self._now = 0
         return _ANSWER | _RESET_KIND, _info(self._model.device)
 
     def _submit(self, body: bytes) -> tuple[int, bytes]:
-        at, number, lba, sectors, op, priority, fua, _, queue, _, issuer = _SUBMIT.unpack(body)
-        request = Request(number, Op(op), lba, sectors, bool(fua), Priority(priority), queue, issuer)
-        self._now = at
-        self._outstanding.add(number)
+        at, request = self._arrival(body)
         self._device().submit(at, request)
         return _DONE, b""
+
+    def _submit_anywhere(self, body: bytes) -> int:
+        at, request = self._arrival(body[: _SUBMIT.size])
+        places = [place for (place,) in struct.iter_unpack("<Q", body[_SUBMIT.size :])]
+        return self._device().submit_anywhere(at, request, places)
+
+    def _arrival(self, body: bytes) -> tuple[int, Request]:
+        at, number, lba, sectors, op, priority, fua, _, queue, _, issuer = _SUBMIT.unpack(body)
+        self._now = at
+        self._outstanding.add(number)
+        return at, Request(number, Op(op), lba, sectors, bool(fua), Priority(priority), queue, issuer)
+
+    def _change_background(self, body: bytes) -> tuple[int, bytes]:
+        at, change = _BACKGROUND.unpack_from(body)
+        ranges = [range(first, end) for first, end in struct.iter_unpack("<QQ", body[_BACKGROUND.size :])]
+        self._now = at
+        if change == 2:
+            self._background().forget(at, ranges)
+        else:
+            self._background().want(at, ranges, at_rest=change == 1)
+        return _DONE, b""
+
+    def _take_background(self, body: bytes) -> bytes:
+        (until,) = struct.unpack("<Q", body)
+        background = self._background()
+        self._background_done += background.take(until)
+        now, self._background_done = (
+            self._background_done[:_BACKGROUND_DONE_MAX],
+            self._background_done[_BACKGROUND_DONE_MAX:],
+        )
+        answer = struct.pack("<Qd", background.wanted(), background.media_bytes_per_s)
+        return answer + b"".join(struct.pack("<QQQ", done.lba, done.sectors, done.at) for done in now)
+
+    def _background(self) -> Background:
+        background = self._device().background()
+        if background is None:
+            raise _UnsupportedError("the model serves no background requests")
+        return background
 
     def _next(self, body: bytes) -> tuple[int, bytes]:
         _taken, safe_until = _NEXT.unpack(body)

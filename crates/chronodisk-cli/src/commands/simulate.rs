@@ -214,7 +214,7 @@ fn scan_beside(
     if alone.interrupted {
         return Ok(None);
     }
-    Ok(end_scan(beside, when, &simulated.foreground, (&alone.foreground, &alone.summary.finish())))
+    end_scan(beside, when, &simulated.foreground, (&alone.foreground, &alone.summary.finish()))
 }
 
 /// The load, its name, and all options as they took effect.

@@ -11,6 +11,7 @@
 //!
 //! Not modelled: the host's own writes of its map.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,10 +35,18 @@ pub struct PlacingOptions {
     pub seed: u64,
 }
 
-/// A device below a host that directs eager writing.
+/// A device in this process below a host that directs eager writing.
 pub struct PlacingHost {
-    info: Arc<DeviceInfo>,
+    placing: Placing,
     model: Box<dyn DeviceModel>,
+    /// Empty between calls; kept for its capacity.
+    answers: Vec<Completion>,
+}
+
+/// The host's part: its map, and its requests at a device that is not part of it.
+#[derive(Clone, Debug)]
+pub struct Placing {
+    info: Arc<DeviceInfo>,
     block_sectors: u64,
     places: usize,
     map: CowTable<u32>,
@@ -46,8 +55,6 @@ pub struct PlacingHost {
     parts: Slab<Part>,
     requests: Slab<Active>,
     outstanding: u32,
-    /// Empty between calls; kept for its capacity.
-    answers: Vec<Completion>,
     candidates: Vec<Lba>,
     written: u64,
     offered: u64,
@@ -76,8 +83,18 @@ impl PlacingHost {
     /// # Errors
     /// If an option is out of its range, or the device has no room.
     pub fn new(model: Box<dyn DeviceModel>, options: PlacingOptions) -> Result<PlacingHost, String> {
+        let placing = Placing::new(model.info(), options)?;
+        Ok(PlacingHost { placing, model, answers: Vec::new() })
+    }
+}
+
+impl Placing {
+    /// The host on a new device with these properties.
+    ///
+    /// # Errors
+    /// If an option is out of its range, or the device has no room.
+    pub fn new(info: &DeviceInfo, options: PlacingOptions) -> Result<Placing, String> {
         let PlacingOptions { block_bytes, used, places, seed } = options;
-        let info = model.info().clone();
         if block_bytes == 0 || !block_bytes.is_multiple_of(u64::from(info.logical_block_bytes)) {
             return Err(format!(
                 "a block has {block_bytes} bytes; expected a multiple of the logical block, {} bytes",
@@ -109,10 +126,9 @@ impl PlacingHost {
             map.set(block, order[block as usize]);
             space.take(order[block as usize].into(), 1);
         }
-        let info = DeviceInfo { capacity_sectors: blocks * block_sectors, ..info };
-        Ok(PlacingHost {
+        let info = DeviceInfo { capacity_sectors: blocks * block_sectors, ..info.clone() };
+        Ok(Placing {
             info: Arc::new(info),
-            model,
             block_sectors,
             places,
             map,
@@ -121,11 +137,75 @@ impl PlacingHost {
             parts: Slab::new(),
             requests: Slab::new(),
             outstanding: 0,
-            answers: Vec::new(),
             candidates: Vec::new(),
             written: 0,
             offered: 0,
         })
+    }
+
+    /// Properties of the device that the host's load sees.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The load's requests that are not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// A request of the load arrives. `device` gets the requests for the device: each goes to one of the places, or to
+    /// its own address if there are none. It returns the place.
+    ///
+    /// # Errors
+    /// The first one of the device. The host can't go on then.
+    pub fn submit<E>(
+        &mut self,
+        request: &Request,
+        mut device: impl FnMut(Request, &[Lba]) -> Result<Lba, E>,
+    ) -> Result<(), E> {
+        let blocks = match request.op {
+            Op::Flush => 0..1,
+            _ => request.lba.0 / self.block_sectors..request.end().0.div_ceil(self.block_sectors),
+        };
+        let left = (blocks.end - blocks.start) as u32;
+        self.outstanding += 1;
+        let number = self.requests.insert(Active { id: request.id, left, status: Status::Ok });
+        if request.op == Op::Flush {
+            let id = self.parts.insert(Part { request: number, block: 0, place: None });
+            device(Request { id: RequestId(id.into()), ..*request }, &[])?;
+            return Ok(());
+        }
+        for block in blocks {
+            self.submit_block(request, number, block, &mut device)?;
+        }
+        Ok(())
+    }
+
+    /// The device has completed its requests; appends the load's requests that are complete with them.
+    pub fn complete(&mut self, answers: &[Completion], completed: &mut Vec<Completion>) {
+        for answer in answers {
+            let part = self.parts.take(answer.id.0 as u32);
+            if let Some(place) = part.place {
+                self.space.free(self.place_of(part.block));
+                self.map.set(part.block, place as u32);
+            }
+            let active = self.requests.get_mut(part.request);
+            active.left -= 1;
+            active.status = active.status.max(answer.status);
+            if active.left == 0 {
+                let Active { id, status, .. } = self.requests.take(part.request);
+                self.outstanding -= 1;
+                completed.push(Completion { id, at: answer.at, status });
+            }
+        }
+    }
+
+    /// Reports the host's counters.
+    pub fn probe(&self, sink: &mut dyn Probe) {
+        sink.counter("placed-blocks", self.written);
+        sink.counter("offered-places", self.offered);
     }
 
     fn place_of(&self, block: u64) -> u64 {
@@ -154,10 +234,15 @@ impl PlacingHost {
         }
     }
 
-    fn submit_block(&mut self, request: &Request, number: u32, block: u64) {
+    fn submit_block<E>(
+        &mut self,
+        request: &Request,
+        number: u32,
+        block: u64,
+        device: &mut impl FnMut(Request, &[Lba]) -> Result<Lba, E>,
+    ) -> Result<(), E> {
         let own = self.place_of(block);
-        let part = Part { request: number, block, place: None };
-        let id = self.parts.insert(part);
+        let id = self.parts.insert(Part { request: number, block, place: None });
         let whole = Request {
             id: RequestId(id.into()),
             lba: Lba(own * self.block_sectors),
@@ -165,10 +250,11 @@ impl PlacingHost {
             ..*request
         };
         if !matches!(request.op, Op::Write | Op::WriteZeroes) {
-            return self.model.submit(whole);
+            device(whole, &[])?;
+            return Ok(());
         }
         self.offer(block);
-        let place = self.model.submit_anywhere(whole, &self.candidates).0 / self.block_sectors;
+        let place = device(whole, &self.candidates)?.0 / self.block_sectors;
         self.written += 1;
         self.offered += self.candidates.len() as u64;
         if place != own {
@@ -176,30 +262,13 @@ impl PlacingHost {
             self.parts.get_mut(id).place = Some(place);
         }
         self.last = place;
-    }
-
-    fn take_answers(&mut self, completed: &mut Vec<Completion>) {
-        for answer in self.answers.split_off(0) {
-            let part = self.parts.take(answer.id.0 as u32);
-            if let Some(place) = part.place {
-                self.space.free(self.place_of(part.block));
-                self.map.set(part.block, place as u32);
-            }
-            let active = self.requests.get_mut(part.request);
-            active.left -= 1;
-            active.status = active.status.max(answer.status);
-            if active.left == 0 {
-                let Active { id, status, .. } = self.requests.take(part.request);
-                self.outstanding -= 1;
-                completed.push(Completion { id, at: answer.at, status });
-            }
-        }
+        Ok(())
     }
 }
 
 impl DeviceModel for PlacingHost {
     fn info(&self) -> &DeviceInfo {
-        &self.info
+        self.placing.info()
     }
 
     fn now(&self) -> Nanos {
@@ -207,24 +276,19 @@ impl DeviceModel for PlacingHost {
     }
 
     fn outstanding(&self) -> u32 {
-        self.outstanding
+        self.placing.outstanding()
     }
 
     fn submit(&mut self, request: Request) {
-        let blocks = match request.op {
-            Op::Flush => 0..1,
-            _ => request.lba.0 / self.block_sectors..request.end().0.div_ceil(self.block_sectors),
-        };
-        let left = (blocks.end - blocks.start) as u32;
-        self.outstanding += 1;
-        let number = self.requests.insert(Active { id: request.id, left, status: Status::Ok });
-        if request.op == Op::Flush {
-            let id = self.parts.insert(Part { request: number, block: 0, place: None });
-            return self.model.submit(Request { id: RequestId(id.into()), ..request });
-        }
-        for block in blocks {
-            self.submit_block(&request, number, block);
-        }
+        let model = &mut self.model;
+        let Ok(()) = self.placing.submit::<Infallible>(&request, |request, places| {
+            if places.is_empty() {
+                let own = request.lba;
+                model.submit(request);
+                return Ok(own);
+            }
+            Ok(model.submit_anywhere(request, places))
+        });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -240,7 +304,8 @@ impl DeviceModel for PlacingHost {
         loop {
             self.model.step(limit, &mut self.answers);
             let some = !self.answers.is_empty();
-            self.take_answers(completed);
+            self.placing.complete(&self.answers, completed);
+            self.answers.clear();
             // Not all parts of a request may have completed.
             if !some || completed.len() > already || self.model.now() >= limit {
                 return;
@@ -249,17 +314,7 @@ impl DeviceModel for PlacingHost {
     }
 
     fn fork(&self) -> Box<dyn DeviceModel> {
-        Box::new(PlacingHost {
-            info: Arc::clone(&self.info),
-            model: self.model.fork(),
-            map: self.map.clone(),
-            space: self.space.clone(),
-            parts: self.parts.clone(),
-            requests: self.requests.clone(),
-            answers: Vec::new(),
-            candidates: Vec::new(),
-            ..*self
-        })
+        Box::new(PlacingHost { placing: self.placing.clone(), model: self.model.fork(), answers: Vec::new() })
     }
 
     /// Not known: the device's own answer counts places.
@@ -268,8 +323,7 @@ impl DeviceModel for PlacingHost {
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
-        sink.counter("placed-blocks", self.written);
-        sink.counter("offered-places", self.offered);
+        self.placing.probe(sink);
         self.model.probe(sink);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chronodisk_device::DeviceModel;
-use chronodisk_sim::{Completion, Nanos, Request, RequestId};
+use chronodisk_sim::{Completion, Lba, Nanos, Request, RequestId};
 
 use super::limits::{Call, Halt, Pieces};
 use crate::protocol::{NextAnswer, OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
@@ -93,12 +93,13 @@ impl Paced {
         }
     }
 
-    /// Passes a request that arrives at `at` to the model.
+    /// Passes a request that arrives at `at` to the model, which chooses one of the places if there are some. Returns
+    /// the place.
     ///
     /// # Errors
     /// If its id is in use, if too much would be outstanding, if the model is beyond that instant, if an unreported
     /// completion precedes it, or if the call takes too long.
-    pub fn submit(&mut self, at: Nanos, request: Request, call: &mut Call<'_>) -> Result<(), Refusal> {
+    pub fn submit(&mut self, at: Nanos, request: Request, places: &[Lba], call: &mut Call<'_>) -> Result<Lba, Refusal> {
         let violation = |reason: String| Err(Refusal::Violation(reason));
         let id = request.id.0;
         let model = match &mut self.mode {
@@ -130,8 +131,14 @@ impl Paced {
         if !self.outstanding.insert(request.id, bytes) {
             return violation(format!("request {id} is outstanding already"));
         }
-        model.submit(request);
-        Ok(call.check()?)
+        let place = if places.is_empty() {
+            model.submit(request);
+            request.lba
+        } else {
+            model.submit_anywhere(request, places)
+        };
+        call.check()?;
+        Ok(place)
     }
 
     /// Returns the next completion, given that all completions up to `taken` were reported and no request arrives

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile, probed};
-use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES};
+use chronodisk_sim::{Lba, Nanos, Op, Request, SECTOR_BYTES};
 use chronodisk_store::{Store, StoreError};
 
 use super::limits::{Call, Halt, Held, MemoryPool, Workshop};
@@ -255,7 +255,15 @@ impl Session {
                 self.device()?.store.flush()?;
                 Ok(Answer::Done)
             }
-            Command::Submit { at, request } => self.device()?.submit(at, request, call),
+            Command::Submit { at, request } => self.device()?.submit(at, request, &[], call).map(|_| Answer::Done),
+            Command::SubmitAnywhere { at, request, places } => {
+                self.device()?.submit(at, request, &places, call).map(Answer::Place)
+            }
+            // Wanted sectors would be memory of the server that no profile bounds.
+            Command::Background { .. } | Command::TakeBackground { .. } => {
+                let reason = "an emulator server serves no background requests".to_owned();
+                Err(Refused::Command(ErrorCode::Unsupported, reason))
+            }
             Command::Next { taken, safe_until } => self.device()?.next(taken, safe_until, call),
             Command::Statistics => {
                 let repeated_commands = self.repeated_commands;
@@ -394,7 +402,8 @@ impl From<StoreError> for Refused {
 }
 
 impl Device {
-    fn submit(&mut self, at: Nanos, request: Request, call: &mut Call<'_>) -> Result<Answer, Refused> {
+    /// A request arrives, for one of the places if there are some. Returns the place.
+    fn submit(&mut self, at: Nanos, request: Request, places: &[Lba], call: &mut Call<'_>) -> Result<Lba, Refused> {
         let wrong = |reason: String| Err(Refused::Session(reason));
         let id = request.id.0;
         if at > LATEST_ARRIVAL {
@@ -413,18 +422,22 @@ impl Device {
                 request.len_bytes()
             ));
         }
-        if !fits(self.capacity_sectors, request.lba.0, request.sectors) {
+        let ends_beyond = |lba: &Lba| !fits(self.capacity_sectors, lba.0, request.sectors);
+        if let Some(lba) = std::iter::once(&request.lba).chain(places).find(|lba| ends_beyond(lba)) {
             return wrong(format!(
-                "request {id} asks for {} sectors at sector {}, but the device ends at sector {}",
-                request.sectors, request.lba, self.capacity_sectors
+                "request {id} asks for {} sectors at sector {lba}, but the device ends at sector {}",
+                request.sectors, self.capacity_sectors
             ));
+        }
+        if !places.is_empty() && !matches!(request.op, Op::Write | Op::WriteZeroes) {
+            return wrong(format!("request {id} is a {}; only a write goes to one of several places", request.op));
         }
         if (request.op == Op::Flush) != (request.sectors == 0) {
             return wrong(format!("request {id} is a {} of {} sectors", request.op, request.sectors));
         }
-        self.paced.submit(at, request, call)?;
+        let place = self.paced.submit(at, request, places, call)?;
         self.submitted += 1;
-        Ok(Answer::Done)
+        Ok(place)
     }
 
     fn next(&mut self, taken: Nanos, safe_until: Nanos, call: &mut Call<'_>) -> Result<Answer, Refused> {

@@ -1,5 +1,7 @@
 //! Reading and writing the fields of a message's body.
 
+use std::ops::RangeInclusive;
+
 use super::ProtocolError;
 
 /// Appends fields, little endian.
@@ -102,6 +104,19 @@ impl<'a> Reader<'a> {
     /// All remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.rest
+    }
+
+    /// All remaining bytes as groups of `N` numbers, as many as `count` allows.
+    pub fn numbers<const N: usize>(self, count: RangeInclusive<usize>) -> Result<Vec<[u64; N]>, ProtocolError> {
+        let (numbers, odd) = self.rest.as_chunks::<8>();
+        let (groups, left) = numbers.as_chunks::<N>();
+        if groups.len() > *count.end() {
+            return Err(self.length("many"));
+        }
+        if groups.len() < *count.start() || !left.is_empty() || !odd.is_empty() {
+            return Err(self.length("few"));
+        }
+        Ok(groups.iter().map(|group| group.map(u64::from_le_bytes)).collect())
     }
 
     /// Fails if bytes remain.

@@ -1,12 +1,14 @@
 //! The messages and their bodies.
 
-use chronodisk_device::DeviceInfo;
+use std::ops::Range;
+
+use chronodisk_device::{BackgroundDone, BackgroundTime, DeviceInfo, PLACES_MAX};
 use chronodisk_sim::{Completion, Lba, Nanos, Op, Priority, Request, RequestId, Status};
 
 use super::fields::{Reader, Writer};
 use super::{
-    CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX, PROFILE_BYTES_MAX, Proof, ProtocolError,
-    STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
+    BACKGROUND_DONE_MAX, BACKGROUND_RANGES_MAX, CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX,
+    PROFILE_BYTES_MAX, Proof, ProtocolError, STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
 };
 
 /// A message of the client.
@@ -60,6 +62,29 @@ pub enum Command {
         /// The request; its id differs from those of outstanding ones.
         request: Request,
     },
+    /// A write arrives that may go to any of several places.
+    SubmitAnywhere {
+        /// Virtual time of the arrival, as in [`Command::Submit`].
+        at: Nanos,
+        /// The request; its own address does not count.
+        request: Request,
+        /// First sectors of the places, 1 to [`PLACES_MAX`].
+        places: Vec<Lba>,
+    },
+    /// A background request arrives, or is withdrawn.
+    Background {
+        /// Virtual time of the arrival, as in [`Command::Submit`].
+        at: Nanos,
+        /// What becomes of the sectors.
+        change: BackgroundChange,
+        /// Sectors, at most [`BACKGROUND_RANGES_MAX`] ranges.
+        ranges: Vec<Range<u64>>,
+    },
+    /// Asks for what background requests have read.
+    TakeBackground {
+        /// Virtual time up to which reads are asked for; no request arrives before it.
+        until: Nanos,
+    },
     /// Asks for the next completions, given that no request arrives.
     Next {
         /// All completions up to this instant were received and delivered.
@@ -89,6 +114,23 @@ pub struct Reset {
     pub label: String,
     /// Text of the profile; empty for a device of the server's own.
     pub profile: String,
+}
+
+/// A change of the sectors that background requests want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackgroundChange {
+    /// They are wanted, and all wanted sectors are read at these times from now on.
+    Want(BackgroundTime),
+    /// They are not wanted any more.
+    Forget,
+}
+
+impl BackgroundChange {
+    const ALL: [BackgroundChange; 3] = [
+        BackgroundChange::Want(BackgroundTime::Gaps),
+        BackgroundChange::Want(BackgroundTime::GapsAndRest),
+        BackgroundChange::Forget,
+    ];
 }
 
 /// Treatment of the space of a cleared range.
@@ -121,6 +163,10 @@ pub enum Answer {
     Data(Vec<u8>),
     /// Answers commands without a result.
     Done,
+    /// Answers [`Command::SubmitAnywhere`] with the chosen place.
+    Place(Lba),
+    /// Answers [`Command::TakeBackground`].
+    Background(BackgroundAnswer),
     /// Answers [`Command::Next`].
     Next(NextAnswer),
     /// Answers [`Command::Statistics`].
@@ -169,6 +215,17 @@ pub enum NextAnswer {
     NotBefore(Nanos),
 }
 
+/// What background requests have read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackgroundAnswer {
+    /// Sectors that are still wanted.
+    pub wanted_sectors: u64,
+    /// Rate at which sectors pass a head, in bytes per second; above zero.
+    pub media_bytes_per_s: f64,
+    /// Reads since the last answer, in order of time. [`BACKGROUND_DONE_MAX`] of them say that there may be more.
+    pub done: Vec<BackgroundDone>,
+}
+
 /// Counters of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelStatistics {
@@ -205,10 +262,12 @@ pub enum ErrorCode {
     Denied,
     /// The command takes more work than one client may use; the session has ended.
     Limit,
+    /// The model can't serve this kind of request; the session continues.
+    Unsupported,
 }
 
 impl ErrorCode {
-    const ALL: [ErrorCode; 9] = [
+    const ALL: [ErrorCode; 10] = [
         ErrorCode::Version,
         ErrorCode::UnknownSession,
         ErrorCode::Violation,
@@ -218,6 +277,7 @@ impl ErrorCode {
         ErrorCode::Model,
         ErrorCode::Denied,
         ErrorCode::Limit,
+        ErrorCode::Unsupported,
     ];
 }
 
@@ -234,6 +294,9 @@ mod kind {
     pub const STATISTICS: u16 = 9;
     pub const END: u16 = 10;
     pub const PROVE: u16 = 11;
+    pub const SUBMIT_ANYWHERE: u16 = 12;
+    pub const BACKGROUND: u16 = 13;
+    pub const TAKE_BACKGROUND: u16 = 14;
     /// Set in answers.
     pub const ANSWER: u16 = 0x8000;
     pub const CHALLENGE: u16 = ANSWER | 0x7ffd;
@@ -254,6 +317,9 @@ impl Command {
             Command::Clear { .. } => "clear",
             Command::Flush => "flush",
             Command::Submit { .. } => "submit",
+            Command::SubmitAnywhere { .. } => "submit anywhere",
+            Command::Background { .. } => "background",
+            Command::TakeBackground { .. } => "take background",
             Command::Next { .. } => "next",
             Command::Statistics => "statistics",
             Command::End => "end",
@@ -270,6 +336,9 @@ impl Command {
             Command::Clear { .. } => kind::CLEAR,
             Command::Flush => kind::FLUSH,
             Command::Submit { .. } => kind::SUBMIT,
+            Command::SubmitAnywhere { .. } => kind::SUBMIT_ANYWHERE,
+            Command::Background { .. } => kind::BACKGROUND,
+            Command::TakeBackground { .. } => kind::TAKE_BACKGROUND,
             Command::Next { .. } => kind::NEXT,
             Command::Statistics => kind::STATISTICS,
             Command::End => kind::END,
@@ -316,6 +385,21 @@ impl Command {
                 to.u64(at.as_nanos());
                 encode_request(request, &mut to);
             }
+            Command::SubmitAnywhere { at, request, places } => {
+                to.u64(at.as_nanos());
+                encode_request(request, &mut to);
+                places.iter().for_each(|place| to.u64(place.0));
+            }
+            Command::Background { at, change, ranges } => {
+                to.u64(at.as_nanos());
+                let code = BackgroundChange::ALL.iter().position(|known| known == change);
+                to.u8(code.expect("the list is complete") as u8);
+                for range in ranges {
+                    to.u64(range.start);
+                    to.u64(range.end);
+                }
+            }
+            Command::TakeBackground { until } => to.u64(until.as_nanos()),
             Command::Next { taken, safe_until } => {
                 to.u64(taken.as_nanos());
                 to.u64(safe_until.as_nanos());
@@ -383,6 +467,13 @@ impl Command {
                 let request = decode_request(&mut from)?;
                 from.end().map(|()| Command::Submit { at, request })
             }
+            kind::SUBMIT_ANYWHERE => decode_submit_anywhere(Reader::new("submit anywhere", body)),
+            kind::BACKGROUND => decode_background(Reader::new("background", body)),
+            kind::TAKE_BACKGROUND => {
+                let mut from = Reader::new("take background", body);
+                let until = Nanos::from_nanos(from.u64()?);
+                from.end().map(|()| Command::TakeBackground { until })
+            }
             kind::NEXT => {
                 let mut from = Reader::new("next", body);
                 let (taken, safe_until) = (Nanos::from_nanos(from.u64()?), Nanos::from_nanos(from.u64()?));
@@ -405,6 +496,20 @@ fn decode_reset(mut from: Reader<'_>) -> Result<Command, ProtocolError> {
         profile: from.text("profile", PROFILE_BYTES_MAX)?,
     };
     from.end().map(|()| Command::Reset(reset))
+}
+
+fn decode_submit_anywhere(mut from: Reader<'_>) -> Result<Command, ProtocolError> {
+    let at = Nanos::from_nanos(from.u64()?);
+    let request = decode_request(&mut from)?;
+    let places = from.numbers(1..=PLACES_MAX)?.into_iter().map(|[place]| Lba(place)).collect();
+    Ok(Command::SubmitAnywhere { at, request, places })
+}
+
+fn decode_background(mut from: Reader<'_>) -> Result<Command, ProtocolError> {
+    let at = Nanos::from_nanos(from.u64()?);
+    let change = from.one_of("change", &BackgroundChange::ALL, "0 to 2")?;
+    let ranges = from.numbers(0..=BACKGROUND_RANGES_MAX)?.into_iter().map(|[first, end]| first..end).collect();
+    Ok(Command::Background { at, change, ranges })
 }
 
 fn encode_request(request: &Request, to: &mut Writer<'_>) {
@@ -450,6 +555,8 @@ impl Answer {
             Answer::Info(_) => kind::ANSWER | kind::RESET,
             Answer::Data(_) => kind::ANSWER | kind::READ,
             Answer::Done => kind::DONE,
+            Answer::Place(_) => kind::ANSWER | kind::SUBMIT_ANYWHERE,
+            Answer::Background(_) => kind::ANSWER | kind::TAKE_BACKGROUND,
             Answer::Next(_) => kind::ANSWER | kind::NEXT,
             Answer::Statistics(_) => kind::ANSWER | kind::STATISTICS,
             Answer::Error { .. } => kind::ERROR,
@@ -475,6 +582,16 @@ impl Answer {
             Answer::Info(info) => encode_info(info, &mut to),
             Answer::Data(data) => to.0.extend_from_slice(data),
             Answer::Done => {}
+            Answer::Place(place) => to.u64(place.0),
+            Answer::Background(answer) => {
+                to.u64(answer.wanted_sectors);
+                to.u64(answer.media_bytes_per_s.to_bits());
+                for done in &answer.done {
+                    to.u64(done.lba.0);
+                    to.u64(done.sectors.into());
+                    to.u64(done.at.as_nanos());
+                }
+            }
             Answer::Next(NextAnswer::Nothing) => to.u8(0),
             Answer::Next(NextAnswer::Completions(completions)) => {
                 to.u8(1);
@@ -516,12 +633,17 @@ impl Answer {
         let body = &frame.body;
         if frame.kind == kind::ERROR {
             let mut from = Reader::new("error", body);
-            let code = from.one_of("code", &ErrorCode::ALL, "0 to 8")?;
+            let code = from.one_of("code", &ErrorCode::ALL, "0 to 9")?;
             return Ok(Answer::Error { code, reason: from.text("reason", TEXT_BYTES_MAX)? });
         }
         let wrong_kind = Err(ProtocolError::Answer { command: command.name(), kind: frame.kind });
         match command {
-            Command::Write { .. } | Command::Clear { .. } | Command::Flush | Command::Submit { .. } | Command::End => {
+            Command::Write { .. }
+            | Command::Clear { .. }
+            | Command::Flush
+            | Command::Submit { .. }
+            | Command::Background { .. }
+            | Command::End => {
                 if frame.kind != kind::DONE {
                     return wrong_kind;
                 }
@@ -547,6 +669,12 @@ impl Answer {
                 }
                 Ok(Answer::Data(body.clone()))
             }
+            Command::SubmitAnywhere { .. } => {
+                let mut from = Reader::new("place", body);
+                let place = Lba(from.u64()?);
+                from.end().map(|()| Answer::Place(place))
+            }
+            Command::TakeBackground { .. } => decode_background_answer(Reader::new("background reads", body)),
             Command::Next { .. } => decode_next(Reader::new("next response", body)),
             Command::Statistics => decode_statistics(Reader::new("statistics", body)),
         }
@@ -624,6 +752,23 @@ fn decode_info(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
     };
     let profile = from.text("profile", PROFILE_BYTES_MAX)?;
     from.end().map(|()| Answer::Info(Info { device, speculates, keeps_bytes, profile }))
+}
+
+fn decode_background_answer(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
+    let (wanted_sectors, rate) = (from.u64()?, from.u64()?);
+    let media_bytes_per_s = f64::from_bits(rate);
+    if !(media_bytes_per_s.is_finite() && media_bytes_per_s > 0.0) {
+        return Err(from.wrong("media rate", rate, "the bits of a number above zero"));
+    }
+    let mut done = Vec::new();
+    for [lba, sectors, at] in from.numbers(0..=BACKGROUND_DONE_MAX)? {
+        let Ok(sectors @ 1..) = u32::try_from(sectors) else {
+            let (message, field) = ("background reads", "number of sectors");
+            return Err(ProtocolError::Field { message, field, value: sectors, expected: "1 to 2^32 - 1" });
+        };
+        done.push(BackgroundDone { lba: Lba(lba), sectors, at: Nanos::from_nanos(at) });
+    }
+    Ok(Answer::Background(BackgroundAnswer { wanted_sectors, media_bytes_per_s, done }))
 }
 
 fn decode_next(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {

@@ -12,6 +12,7 @@
 //! | get next response | [`Command::Next`] |
 //! | | [`Command::Hello`] begins or resumes a session, [`Command::End`] ends it |
 //! | | [`Command::Statistics`] asks for the model's counters |
+//! | | [`Command::SubmitAnywhere`], [`Command::Background`], [`Command::TakeBackground`]: interface extensions |
 //!
 //! Both sides send frames: a header of 16 bytes, then at most [`BODY_BYTES_MAX`] bytes of body, all numbers little
 //! endian:
@@ -28,7 +29,8 @@
 //! unanswered commands. The server remembers the answers of commands that it has executed, so a repeated command has no
 //! second effect. *Time.* Every instant is virtual and comes from the client; the server reads no clock. *Versions.*
 //! The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both sides can name the version
-//! that they lack.
+//! that they lack. A model that does not know an interface extension refuses it, with [`ErrorCode::Unsupported`] or as
+//! a violation.
 //!
 //! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with a token answers with its
 //! own nonce ([`Answer::Challenge`]), verifies the client's [`Command::Prove`], proves that it has the token as well
@@ -47,7 +49,10 @@ mod tests;
 
 pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind, secret_of_file};
 pub use frame::{Decoder, Frame, encode_frame};
-pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
+pub use message::{
+    Answer, BackgroundAnswer, BackgroundChange, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset,
+    Welcome,
+};
 
 /// Version of the protocol; it changes when a side that knows only the old one would misread the new one.
 pub const VERSION: u16 = 1;
@@ -94,6 +99,12 @@ pub const GREETING_BYTES_MAX: usize = 1 << 10;
 
 /// Most statistics of a model.
 pub const STATISTICS_MAX: usize = 1024;
+
+/// Most ranges of one [`Command::Background`].
+pub const BACKGROUND_RANGES_MAX: usize = 1 << 15;
+
+/// Most reads in one answer to [`Command::TakeBackground`].
+pub const BACKGROUND_DONE_MAX: usize = 1 << 15;
 
 /// Id of a session; all zero asks for a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

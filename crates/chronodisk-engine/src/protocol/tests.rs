@@ -1,5 +1,5 @@
-use chronodisk_device::DeviceInfo;
-use chronodisk_sim::{Completion, Nanos, Op, Priority, Request, RequestId, Status};
+use chronodisk_device::{BackgroundDone, BackgroundTime, DeviceInfo};
+use chronodisk_sim::{Completion, Lba, Nanos, Op, Priority, Request, RequestId, Status};
 use proptest::prelude::*;
 
 use super::*;
@@ -27,6 +27,13 @@ fn commands() -> Vec<Command> {
         Command::Clear { how: Clear::Reserve, offset_bytes: 4, len_bytes: 5 },
         Command::Flush,
         Command::Submit { at: Nanos::from_nanos(77), request },
+        Command::SubmitAnywhere { at: Nanos::from_nanos(77), request, places: vec![Lba(8), Lba(1 << 40)] },
+        Command::Background {
+            at: Nanos::from_nanos(77),
+            change: BackgroundChange::Want(BackgroundTime::GapsAndRest),
+            ranges: vec![0..8, 64..1 << 40],
+        },
+        Command::TakeBackground { until: Nanos::from_nanos(78) },
         Command::Next { taken: Nanos::from_nanos(1), safe_until: Nanos::MAX },
         Command::Statistics,
         Command::End,
@@ -64,6 +71,13 @@ fn answers() -> Vec<Answer> {
         Answer::Done,
         Answer::Done,
         Answer::Done,
+        Answer::Place(Lba(8)),
+        Answer::Done,
+        Answer::Background(BackgroundAnswer {
+            wanted_sectors: 9,
+            media_bytes_per_s: 2.5e7,
+            done: vec![BackgroundDone { lba: Lba(64), sectors: 3, at }],
+        }),
         Answer::Next(NextAnswer::Completions(vec![completion(1, Status::Ok), completion(2, Status::MediaError)])),
         Answer::Statistics(statistics),
         Answer::Done,
@@ -141,9 +155,13 @@ fn each_command_that_is_cut_or_has_more_at_its_end_is_refused() {
         assert_eq!(Command::decode(&longer).is_ok(), grows, "{}", command.name());
         for len in 0..frame.body.len().min(30) {
             let shorter = Frame { body: frame.body[..len].to_vec(), ..frame.clone() };
-            // A greeting can be cut before its optional nonce.
-            let data_only = matches!(command, Command::Write { .. }) && len >= 8
-                || matches!(command, Command::Hello { .. }) && len >= 26;
+            // A greeting can be cut before its optional nonce, and ranges can be missing.
+            let data_only = match command {
+                Command::Write { .. } => len >= 8,
+                Command::Hello { .. } => len >= 26,
+                Command::Background { .. } => [9, 25].contains(&len),
+                _ => false,
+            };
             assert_eq!(Command::decode(&shorter).is_ok(), data_only, "{} of {len} bytes", command.name());
         }
     }
@@ -169,9 +187,38 @@ fn impossible_devices_are_refused() {
     assert!(refused(|device| (device.logical_block_bytes, device.capacity_sectors) = (4096, 9)).contains("multiple"));
 }
 
+#[test]
+fn interface_extensions_out_of_range_are_refused() {
+    let refused = |command: Command| {
+        let mut bytes = Vec::new();
+        command.encode(0, 1, &mut bytes);
+        Command::decode(&decode_all(&bytes, bytes.len())[0]).unwrap_err().to_string()
+    };
+    let (at, request) = (Nanos::ZERO, Request::new(1, Op::Write, 0, 8));
+    let anywhere = |places| Command::SubmitAnywhere { at, request, places };
+    assert!(refused(anywhere(Vec::new())).contains("too few"));
+    assert!(refused(anywhere(vec![Lba(0); chronodisk_device::PLACES_MAX + 1])).contains("too many"));
+    let ranges = vec![0..1; BACKGROUND_RANGES_MAX + 1];
+    let many = Command::Background { at, change: BackgroundChange::Forget, ranges };
+    assert!(refused(many).contains("too many"));
+
+    let read = |sectors, media_bytes_per_s| {
+        let done = vec![BackgroundDone { lba: Lba(0), sectors, at }];
+        let answer = Answer::Background(BackgroundAnswer { wanted_sectors: 0, media_bytes_per_s, done });
+        let mut bytes = Vec::new();
+        answer.encode(1, &mut bytes);
+        Answer::decode(&decode_all(&bytes, bytes.len())[0], &Command::TakeBackground { until: at })
+    };
+    assert!(read(1, 1.0).is_ok());
+    assert!(read(0, 1.0).unwrap_err().to_string().contains("number of sectors is 0"));
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(read(1, rate).unwrap_err().to_string().contains("media rate"), "{rate}");
+    }
+}
+
 proptest! {
     #[test]
-    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u16..12) {
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u16..15) {
         let frame = Frame { kind, unanswered: 0, sequence: 1, body: bytes.clone() };
         let _ = Command::decode(&frame);
         for command in commands() {

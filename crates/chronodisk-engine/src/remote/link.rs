@@ -208,9 +208,12 @@ impl Link {
                     ErrorCode::Version => FaultKind::Version,
                     ErrorCode::UnknownSession => FaultKind::Restarted,
                     ErrorCode::Violation | ErrorCode::Model => FaultKind::Nonsense,
-                    ErrorCode::Device | ErrorCode::Store | ErrorCode::Busy | ErrorCode::Denied | ErrorCode::Limit => {
-                        FaultKind::Refused
-                    }
+                    ErrorCode::Device
+                    | ErrorCode::Store
+                    | ErrorCode::Busy
+                    | ErrorCode::Denied
+                    | ErrorCode::Limit
+                    | ErrorCode::Unsupported => FaultKind::Refused,
                 };
                 self.fail(kind, reason)
             }

@@ -1,8 +1,9 @@
 //! Remote models and bytes, from a run's side.
 //!
 //! [`RemoteModel`] is the counterpart of a local model: the engine asks both the same questions, but this one can fail.
-//! It asks for the next completions only, so that the server can answer for any instant. [`RemoteStore`] keeps a
-//! device's bytes at an emulator server, over the same link.
+//! It asks for the next completions only, so that the server can answer for any instant. A host that chooses places of
+//! writes can be [above it](RemoteModel::with_placing). [`RemoteStore`] keeps a device's bytes at an emulator server,
+//! over the same link.
 
 mod client;
 mod link;
@@ -14,8 +15,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use chronodisk_device::{DeviceInfo, Probe, Profile};
-use chronodisk_sim::{Completion, Nanos, Request, RequestId};
+use chronodisk_device::{
+    BackgroundDone, BackgroundRead, DeviceInfo, PLACES_MAX, Placing, PlacingOptions, Probe, Profile,
+};
+use chronodisk_sim::{Completion, Lba, Nanos, Request, RequestId};
 use rustls::ClientConfig;
 
 pub use client::{Client, Heard};
@@ -26,8 +29,8 @@ pub use store::RemoteStore;
 
 use crate::fault::{FaultKind, ModelFault};
 use crate::protocol::{
-    Answer, Command, Info, ModelStatistics, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset,
-    Token, TokenError,
+    Answer, BACKGROUND_DONE_MAX, BACKGROUND_RANGES_MAX, BackgroundAnswer, BackgroundChange, Command, ErrorCode, Info,
+    ModelStatistics, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset, Token, TokenError,
 };
 use link::lock;
 
@@ -98,6 +101,8 @@ pub struct RemoteModel {
     next: Next,
     /// The last fetched statistics.
     statistics: ModelStatistics,
+    /// The host above the device, if it has one that chooses places.
+    placing: Option<Box<Placing>>,
 }
 
 /// Known part of the future.
@@ -140,13 +145,23 @@ impl RemoteModel {
             outstanding: HashSet::new(),
             next: Next::Nothing,
             statistics: ModelStatistics::default(),
+            placing: None,
         })
     }
 
-    /// Properties of the device.
+    /// Puts a host above the new device that directs eager writing.
+    ///
+    /// # Errors
+    /// If an option is out of its range, or the device has no room.
+    pub fn with_placing(mut self, options: PlacingOptions) -> Result<Self, String> {
+        self.placing = Some(Box::new(Placing::new(&self.info, options)?));
+        Ok(self)
+    }
+
+    /// Properties of the device that the load sees.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
-        &self.info
+        self.placing.as_ref().map_or(&self.info, |placing| placing.info())
     }
 
     /// Text of its profile on the other side; empty if it has none.
@@ -177,7 +192,7 @@ impl RemoteModel {
     /// Requests submitted and not completed yet.
     #[must_use]
     pub fn outstanding(&self) -> u32 {
-        self.outstanding.len() as u32
+        self.placing.as_ref().map_or(self.outstanding.len() as u32, |placing| placing.outstanding())
     }
 
     /// The earliest instant at which a request can complete if none arrives; may be early, never late.
@@ -207,6 +222,14 @@ impl RemoteModel {
     /// # Panics
     /// If the id is that of an outstanding request.
     pub fn submit(&mut self, request: Request) -> Result<(), ModelFault> {
+        let Some(mut placing) = self.placing.take() else { return self.submit_to(request, &[]).map(drop) };
+        let submitted = placing.submit(&request, |request, places| self.submit_to(request, places));
+        self.placing = Some(placing);
+        submitted
+    }
+
+    /// A request arrives at the device, for one of the places if there are some. Returns the place.
+    fn submit_to(&mut self, request: Request, places: &[Lba]) -> Result<Lba, ModelFault> {
         if self.outstanding.len() >= OUTSTANDING_MAX {
             let what = format!("more than {OUTSTANDING_MAX} requests would be outstanding");
             return Err(ModelFault::new(FaultKind::Refused, lock(&self.link).who(), what));
@@ -219,7 +242,70 @@ impl RemoteModel {
         }
         assert!(self.outstanding.insert(request.id), "request {} arrived while outstanding", request.id.0);
         self.next = Next::Unknown;
-        lock(&self.link).post(Command::Submit { at: self.now, request })
+        let (at, mut link) = (self.now, lock(&self.link));
+        if places.is_empty() {
+            link.post(Command::Submit { at, request })?;
+            return Ok(request.lba);
+        }
+        debug_assert!(places.len() <= PLACES_MAX);
+        let answer = link.call(Command::SubmitAnywhere { at, request, places: places.to_vec() })?;
+        let Answer::Place(place) = answer else { return Err(link.refused(&answer)) };
+        if !places.contains(&place) {
+            let id = request.id.0;
+            return Err(link.nonsense(format_args!(
+                "it writes request {id} to sector {place}, which is none of the places that it was given"
+            )));
+        }
+        Ok(place)
+    }
+
+    /// A background request arrives at the present instant. Returns whether the model serves such requests.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn want(&mut self, request: &BackgroundRead) -> Result<bool, ModelFault> {
+        let mut link = lock(&self.link);
+        for ranges in request.ranges.chunks(BACKGROUND_RANGES_MAX) {
+            let change = BackgroundChange::Want(request.when);
+            match link.call(Command::Background { at: self.now, change, ranges: ranges.to_vec() })? {
+                Answer::Done => {}
+                Answer::Error { code: ErrorCode::Unsupported, .. } => return Ok(false),
+                other => return Err(link.refused(&other)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What background requests have read up to the present instant and was not taken before.
+    ///
+    /// # Errors
+    /// If the model fails, or serves no background requests.
+    pub fn take_background(&mut self) -> Result<BackgroundAnswer, ModelFault> {
+        let mut link = lock(&self.link);
+        let (capacity_sectors, until) = (self.info.capacity_sectors, self.now);
+        let mut all = BackgroundAnswer::default();
+        // Each sector is read once, so there are no more reads.
+        while all.done.len() as u64 <= capacity_sectors {
+            let answer = link.call(Command::TakeBackground { until })?;
+            let Answer::Background(mut some) = answer else { return Err(link.refused(&answer)) };
+            let last = all.done.last().map_or(Nanos::ZERO, |done| done.at);
+            let ordered = some.done.iter().map(|done| done.at).is_sorted_by(|one, next| one <= next);
+            let fits = |done: &BackgroundDone| done.lba.0.saturating_add(done.sectors.into()) <= capacity_sectors;
+            let first = some.done.first().map_or(last, |done| done.at);
+            let latest = some.done.last().map_or(first, |done| done.at);
+            if !ordered || first < last || latest > until || !some.done.iter().all(fits) {
+                return Err(link.nonsense(
+                    "its background reads are not in order of time, are in the future, or are beyond its end",
+                ));
+            }
+            let more = some.done.len() == BACKGROUND_DONE_MAX;
+            (all.wanted_sectors, all.media_bytes_per_s) = (some.wanted_sectors, some.media_bytes_per_s);
+            all.done.append(&mut some.done);
+            if !more {
+                return Ok(all);
+            }
+        }
+        Err(link.nonsense("it has read more in the background than the device has sectors"))
     }
 
     /// Goes to the first instant with a completion, or to `limit`, and appends all completions there. No request may
@@ -229,6 +315,25 @@ impl RemoteModel {
     /// If the model fails.
     pub fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
         let limit = limit.max(self.now);
+        let Some(mut placing) = self.placing.take() else { return self.step_device(limit, completed) };
+        let (already, mut answers) = (completed.len(), Vec::new());
+        let mut stepped = Ok(());
+        // Not all parts of a request may have completed.
+        while completed.len() == already && stepped.is_ok() {
+            stepped = self.step_device(limit, &mut answers);
+            let some = !answers.is_empty();
+            placing.complete(&answers, completed);
+            answers.clear();
+            if !some {
+                break;
+            }
+        }
+        self.placing = Some(placing);
+        stepped
+    }
+
+    /// [`step`](Self::step) of the device.
+    fn step_device(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
         loop {
             match &mut self.next {
                 Next::At(at, completions) if *at <= limit => {
@@ -274,6 +379,9 @@ impl RemoteModel {
 
     /// Reports the model's counters as last fetched, and the link's.
     pub fn probe(&self, sink: &mut dyn Probe) {
+        if let Some(placing) = &self.placing {
+            placing.probe(sink);
+        }
         for (name, value) in &self.statistics.model {
             // The name may end in a unit in brackets.
             match name.strip_suffix(']').and_then(|name| name.rsplit_once(" [")) {

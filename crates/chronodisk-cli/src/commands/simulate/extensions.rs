@@ -4,7 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use chronodisk_device::{BackgroundDone, BackgroundRead, BackgroundTime, DeviceModel, PlacingHost, PlacingOptions};
 use chronodisk_engine::ModelPort;
+use chronodisk_engine::protocol::BackgroundAnswer;
 use chronodisk_report::{BackgroundScan, Summary};
+use chronodisk_run::model_lost;
 use chronodisk_sim::{RequestRecord, SECTOR_BYTES};
 use clap::{Args, ValueEnum};
 
@@ -72,31 +74,31 @@ fn write_anywhere(text: &str) -> Result<WriteAnywhere, String> {
 impl WriteAnywhere {
     /// The host that chooses places, on a device.
     pub fn surround(self, port: ModelPort, block_bytes: u64, seed: u64) -> Result<ModelPort, Failure> {
-        let ModelPort::Local(model) = port else {
-            return Err(Failure::usage("--write-anywhere needs a device whose model runs in this process")
-                .help("use a profile, without exec: and --server"));
-        };
         let options = PlacingOptions { block_bytes, used: self.used, places: self.places, seed };
-        let host = PlacingHost::new(model, options)
-            .map_err(|problem| Failure::usage(format!("--write-anywhere: {problem}")))?;
-        let host: Box<dyn DeviceModel> = Box::new(host);
-        Ok(host.into())
+        let wrong = |problem: String| Failure::usage(format!("--write-anywhere: {problem}"));
+        match port {
+            ModelPort::Local(model) => {
+                let host: Box<dyn DeviceModel> = Box::new(PlacingHost::new(model, options).map_err(wrong)?);
+                Ok(host.into())
+            }
+            ModelPort::Remote(model) => Ok(model.with_placing(options).map_err(wrong)?.into()),
+        }
     }
 }
 
 /// Asks the device for a scan.
 pub fn begin_scan(port: &mut ModelPort, when: When) -> Result<(), Failure> {
     let (name, capacity_sectors) = (port.info().name.clone(), port.info().capacity_sectors);
-    let background = match port {
-        ModelPort::Local(model) => model.background(),
-        ModelPort::Remote(_) => None,
+    let scan = BackgroundRead::whole(capacity_sectors, when.time());
+    let served = match port {
+        ModelPort::Local(model) => model.background().map(|background| background.want(&scan)).is_some(),
+        ModelPort::Remote(model) => model.want(&scan).map_err(model_lost)?,
     };
-    let Some(background) = background else {
-        return Err(Failure::usage(format!("--background-scan: {name} can't read in the gaps of other requests"))
-            .help("a profile of kind disk can: `chronodisk devices` lists them"));
-    };
-    background.want(&BackgroundRead::whole(capacity_sectors, when.time()));
-    Ok(())
+    if served {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--background-scan: {name} can't read in the gaps of other requests"))
+        .help("a profile of kind disk can: `chronodisk devices` lists them"))
 }
 
 /// The figures of a scan after the load, and of the load without it.
@@ -105,17 +107,25 @@ pub fn end_scan(
     when: When,
     beside: &Foreground,
     alone: (&Foreground, &Summary),
-) -> Option<BackgroundScan> {
-    let ModelPort::Local(model) = port else { return None };
-    let (now, capacity_sectors) = (model.now(), model.info().capacity_sectors);
-    let background = model.background()?;
-    let (mut done, media) = (Vec::new(), background.media_bytes_per_s());
-    background.take(&mut done);
+) -> Result<Option<BackgroundScan>, Failure> {
+    let capacity_sectors = port.info().capacity_sectors;
+    let (now, answer) = match port {
+        ModelPort::Local(model) => {
+            let now = model.now();
+            let Some(background) = model.background() else { return Ok(None) };
+            let mut done = Vec::new();
+            background.take(&mut done);
+            let (wanted_sectors, media_bytes_per_s) = (background.wanted(), background.media_bytes_per_s());
+            (now, BackgroundAnswer { wanted_sectors, media_bytes_per_s, done })
+        }
+        ModelPort::Remote(model) => (model.now(), model.take_background().map_err(model_lost)?),
+    };
+    let BackgroundAnswer { wanted_sectors, media_bytes_per_s: media, done } = answer;
     let sectors: u64 = done.iter().map(|done: &BackgroundDone| u64::from(done.sectors)).sum();
-    let ended = if background.wanted() == 0 { done.last().map_or(now, |last| last.at) } else { now };
+    let ended = if wanted_sectors == 0 { done.last().map_or(now, |last| last.at) } else { now };
     let (bytes, seconds) = (sectors * SECTOR_BYTES, ended.as_secs_f64());
     let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-    Some(BackgroundScan {
+    Ok(Some(BackgroundScan {
         when: when.name().to_owned(),
         bytes,
         share_of_device: sectors as f64 / capacity_sectors as f64,
@@ -125,7 +135,7 @@ pub fn end_scan(
         share_of_media: rate / media,
         latency_alone_us: alone.1.service_time_us,
         foreground_is_equal: *beside == *alone.0,
-    })
+    }))
 }
 
 /// Arrivals and completions of a load, condensed for a comparison.
