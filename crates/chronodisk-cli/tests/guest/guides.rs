@@ -115,7 +115,7 @@ const BEFORE: &[(&str, &str)] = &[
 const LONG_PAGES: &[&str] = &["database-on-five-devices.md", "hundred-terabytes.md", "file-systems-on-bad-sectors.md"];
 
 /// Parts of commands that take minutes: only `make test-long` runs them.
-const LONG_COMMANDS: &[&str] = &["--reps 5 -- fio job.fio"];
+const LONG_COMMANDS: &[&str] = &["--reps 5 -- fio job.fio", "-- sh pgbench.sh"];
 
 #[test]
 fn the_command_line_takes_every_command_of_the_documentation() {

@@ -32,12 +32,12 @@ fn nanos(count: u64) -> Nanos {
 #[test]
 fn keeps_the_contract() {
     for name in ["intel-p4800x", "onyx-pcm", "everspin-nvnitro"] {
-        contract::check(name, contract::cases(24), &|seed| build(name, seed));
+        contract::check(name, contract::cases(8), &|seed| build(name, seed));
     }
     let varied = text("read-variation = \"2 us\"\nwrite-variation = \"300 ns\"\ncommand-interval = \"400 ns\"\n");
-    contract::check("memory, varied", contract::cases(48), &|seed| build_text(&varied, seed));
+    contract::check("memory, varied", contract::cases(16), &|seed| build_text(&varied, seed));
     let buffered = text("write-buffer = \"12 KiB\"\nwrite-variation = \"9 us\"\n");
-    contract::check("memory, buffered", contract::cases(48), &|seed| build_text(&buffered, seed));
+    contract::check("memory, buffered", contract::cases(16), &|seed| build_text(&buffered, seed));
 }
 
 #[test]
