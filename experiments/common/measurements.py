@@ -251,6 +251,20 @@ def figure_8(result: Result) -> Iterator[Figure]:
     yield Figure("the limit, with a device that takes no time, over the run time", f"{limit:.2f}")
 
 
+def figure_8_server(result: Result) -> Iterator[Figure]:
+    """A web server over a network with and without a limit."""
+    for row in result["rows"]:
+        network = f"network of {row['network'].removesuffix('mbit')} Mbit/s" if row["network"] else "no limit"
+        throughput = row["throughput_mb_per_s"]
+        yield within(f"nginx, {network}, R = {row['speedup']}, prediction", row["error"], 0.1)
+        speeds = f"{throughput['elapsed']:.2f}, {throughput['predicted']:.2f}, {throughput['measured']:.2f} MB/s"
+        paper = "the paper's 11.73 and 12.69" if row["network"] else ""
+        yield Figure("throughput, predicted, and measured on the faster device", speeds, paper)
+        share = f"{row['device_share'] * 100:.1f} %"
+        yield Figure("the device's share of the run time", share, "the paper's 16.0 %" if row["network"] else "")
+        yield from without_requests(row)
+
+
 def depths(result: Result) -> Iterator[Figure]:
     """Several requests in flight."""
     for row in result["rows"]:
@@ -764,6 +778,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-figure-4-7", "What if: a virtual machine boots from a disk of 7,200 rpm", figure_4_7),
     ("spe-figure-6", "What if: files of several sizes (SPE, figure 6)", figure_6),
     ("spe-figure-8", "What if: a web job (SPE, figure 8)", figure_8),
+    ("spe-figure-8-server", "What if: a web server (SPE, figure 8)", figure_8_server),
     ("spe-sqlite", "What if: SQLite", sqlite),
     ("spe-beside", "What if: a computation beside a reader", beside),
     ("spe-cold", "What if: the host's own effect of waits on computing, without a device", cold),
