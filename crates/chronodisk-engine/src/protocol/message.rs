@@ -75,12 +75,12 @@ pub enum Command {
     Background {
         /// Virtual time of the arrival, as in [`Command::Submit`].
         at: Nanos,
-        /// What becomes of the sectors.
+        /// Whether the sectors are wanted from now on.
         change: BackgroundChange,
         /// Sectors, at most [`BACKGROUND_RANGES_MAX`] ranges.
         ranges: Vec<Range<u64>>,
     },
-    /// Asks for what background requests have read.
+    /// Asks for the reads of background requests.
     TakeBackground {
         /// Virtual time up to which reads are asked for; no request arrives before it.
         until: Nanos,
@@ -215,7 +215,7 @@ pub enum NextAnswer {
     NotBefore(Nanos),
 }
 
-/// What background requests have read.
+/// Reads of background requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackgroundAnswer {
     /// Sectors that are still wanted.

@@ -276,7 +276,7 @@ impl RemoteModel {
         Ok(true)
     }
 
-    /// What background requests have read up to the present instant and was not taken before.
+    /// Reads of background requests up to the present instant that were not taken before.
     ///
     /// # Errors
     /// If the model fails, or serves no background requests.

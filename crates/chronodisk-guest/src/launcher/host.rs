@@ -113,7 +113,7 @@ pub(crate) fn programs_have_own_cpu() -> bool {
 pub(crate) struct Processor {
     /// Name of its model.
     pub model: String,
-    /// Whether its translation buffers keep what they hold when it switches to another address space (PCID; Intel SDM
+    /// Whether its translation buffers keep their entries when it switches to another address space (PCID; Intel SDM
     /// volume 3, 5.10.1).
     pub has_process_contexts: bool,
 }
@@ -127,7 +127,7 @@ impl Processor {
         OF_HOST.get_or_init(|| {
             let mut first = Vec::new();
             let read = |file: fs::File| file.take(FIRST_CPU_BYTES).read_to_end(&mut first);
-            // What can't be read has no flags.
+            // A file that can't be read has no flags.
             let _ = fs::File::open("/proc/cpuinfo").and_then(read);
             Self::of_information(&String::from_utf8_lossy(&first))
         })
