@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use chronodisk_device::{BackgroundDone, BackgroundTime, DeviceInfo, PLACES_MAX};
+use chronodisk_device::{DeviceInfo, PLACES_MAX};
 use chronodisk_sim::{Completion, Lba, Nanos, Op, Priority, Request, RequestId, Status};
 
+use super::background::{BackgroundAnswer, BackgroundChange};
 use super::fields::{Reader, Writer};
 use super::{
-    BACKGROUND_DONE_MAX, BACKGROUND_RANGES_MAX, CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX,
-    PROFILE_BYTES_MAX, Proof, ProtocolError, STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
+    CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX, PROFILE_BYTES_MAX, Proof, ProtocolError,
+    STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
 };
 
 /// A message of the client.
@@ -77,7 +78,7 @@ pub enum Command {
         at: Nanos,
         /// Whether the sectors are wanted from now on.
         change: BackgroundChange,
-        /// Sectors, at most [`BACKGROUND_RANGES_MAX`] ranges.
+        /// Sectors, at most [`BACKGROUND_RANGES_MAX`](super::BACKGROUND_RANGES_MAX) ranges.
         ranges: Vec<Range<u64>>,
     },
     /// Asks for the reads of background requests.
@@ -114,23 +115,6 @@ pub struct Reset {
     pub label: String,
     /// Text of the profile; empty for a device of the server's own.
     pub profile: String,
-}
-
-/// A change of the sectors that background requests want.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackgroundChange {
-    /// They are wanted, and all wanted sectors are read at these times from now on.
-    Want(BackgroundTime),
-    /// They are not wanted any more.
-    Forget,
-}
-
-impl BackgroundChange {
-    const ALL: [BackgroundChange; 3] = [
-        BackgroundChange::Want(BackgroundTime::Gaps),
-        BackgroundChange::Want(BackgroundTime::GapsAndRest),
-        BackgroundChange::Forget,
-    ];
 }
 
 /// Treatment of the space of a cleared range.
@@ -213,17 +197,6 @@ pub enum NextAnswer {
     Completions(Vec<Completion>),
     /// No completion comes before this instant, which is after `safe_until`; from a model that does not run ahead.
     NotBefore(Nanos),
-}
-
-/// Reads of background requests.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BackgroundAnswer {
-    /// Sectors that are still wanted.
-    pub wanted_sectors: u64,
-    /// Rate at which sectors pass a head, in bytes per second; above zero.
-    pub media_bytes_per_s: f64,
-    /// Reads since the last answer, in order of time. [`BACKGROUND_DONE_MAX`] of them say that there may be more.
-    pub done: Vec<BackgroundDone>,
 }
 
 /// Counters of a session.
@@ -390,15 +363,7 @@ impl Command {
                 encode_request(request, &mut to);
                 places.iter().for_each(|place| to.u64(place.0));
             }
-            Command::Background { at, change, ranges } => {
-                to.u64(at.as_nanos());
-                let code = BackgroundChange::ALL.iter().position(|known| known == change);
-                to.u8(code.expect("the list is complete") as u8);
-                for range in ranges {
-                    to.u64(range.start);
-                    to.u64(range.end);
-                }
-            }
+            Command::Background { at, change, ranges } => change.encode(*at, ranges, &mut to),
             Command::TakeBackground { until } => to.u64(until.as_nanos()),
             Command::Next { taken, safe_until } => {
                 to.u64(taken.as_nanos());
@@ -468,7 +433,7 @@ impl Command {
                 from.end().map(|()| Command::Submit { at, request })
             }
             kind::SUBMIT_ANYWHERE => decode_submit_anywhere(Reader::new("submit anywhere", body)),
-            kind::BACKGROUND => decode_background(Reader::new("background", body)),
+            kind::BACKGROUND => BackgroundChange::decode(Reader::new("background", body)),
             kind::TAKE_BACKGROUND => {
                 let mut from = Reader::new("take background", body);
                 let until = Nanos::from_nanos(from.u64()?);
@@ -503,13 +468,6 @@ fn decode_submit_anywhere(mut from: Reader<'_>) -> Result<Command, ProtocolError
     let request = decode_request(&mut from)?;
     let places = from.numbers(1..=PLACES_MAX)?.into_iter().map(|[place]| Lba(place)).collect();
     Ok(Command::SubmitAnywhere { at, request, places })
-}
-
-fn decode_background(mut from: Reader<'_>) -> Result<Command, ProtocolError> {
-    let at = Nanos::from_nanos(from.u64()?);
-    let change = from.one_of("change", &BackgroundChange::ALL, "0 to 2")?;
-    let ranges = from.numbers(0..=BACKGROUND_RANGES_MAX)?.into_iter().map(|[first, end]| first..end).collect();
-    Ok(Command::Background { at, change, ranges })
 }
 
 fn encode_request(request: &Request, to: &mut Writer<'_>) {
@@ -583,15 +541,7 @@ impl Answer {
             Answer::Data(data) => to.0.extend_from_slice(data),
             Answer::Done => {}
             Answer::Place(place) => to.u64(place.0),
-            Answer::Background(answer) => {
-                to.u64(answer.wanted_sectors);
-                to.u64(answer.media_bytes_per_s.to_bits());
-                for done in &answer.done {
-                    to.u64(done.lba.0);
-                    to.u64(done.sectors.into());
-                    to.u64(done.at.as_nanos());
-                }
-            }
+            Answer::Background(answer) => answer.encode(&mut to),
             Answer::Next(NextAnswer::Nothing) => to.u8(0),
             Answer::Next(NextAnswer::Completions(completions)) => {
                 to.u8(1);
@@ -674,7 +624,9 @@ impl Answer {
                 let place = Lba(from.u64()?);
                 from.end().map(|()| Answer::Place(place))
             }
-            Command::TakeBackground { .. } => decode_background_answer(Reader::new("background reads", body)),
+            Command::TakeBackground { .. } => {
+                BackgroundAnswer::decode(Reader::new("background reads", body)).map(Answer::Background)
+            }
             Command::Next { .. } => decode_next(Reader::new("next response", body)),
             Command::Statistics => decode_statistics(Reader::new("statistics", body)),
         }
@@ -752,23 +704,6 @@ fn decode_info(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
     };
     let profile = from.text("profile", PROFILE_BYTES_MAX)?;
     from.end().map(|()| Answer::Info(Info { device, speculates, keeps_bytes, profile }))
-}
-
-fn decode_background_answer(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
-    let (wanted_sectors, rate) = (from.u64()?, from.u64()?);
-    let media_bytes_per_s = f64::from_bits(rate);
-    if !(media_bytes_per_s.is_finite() && media_bytes_per_s > 0.0) {
-        return Err(from.wrong("media rate", rate, "the bits of a number above zero"));
-    }
-    let mut done = Vec::new();
-    for [lba, sectors, at] in from.numbers(0..=BACKGROUND_DONE_MAX)? {
-        let Ok(sectors @ 1..) = u32::try_from(sectors) else {
-            let (message, field) = ("background reads", "number of sectors");
-            return Err(ProtocolError::Field { message, field, value: sectors, expected: "1 to 2^32 - 1" });
-        };
-        done.push(BackgroundDone { lba: Lba(lba), sectors, at: Nanos::from_nanos(at) });
-    }
-    Ok(Answer::Background(BackgroundAnswer { wanted_sectors, media_bytes_per_s, done }))
 }
 
 fn decode_next(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {

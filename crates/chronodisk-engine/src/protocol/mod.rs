@@ -41,6 +41,7 @@
 //! This module is sans-I/O: bytes in, messages out. Bytes from the other side are checked and bounded.
 
 mod auth;
+mod background;
 mod fields;
 mod frame;
 mod message;
@@ -48,11 +49,9 @@ mod message;
 mod tests;
 
 pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind, secret_of_file};
+pub use background::{BackgroundAnswer, BackgroundChange};
 pub use frame::{Decoder, Frame, encode_frame};
-pub use message::{
-    Answer, BackgroundAnswer, BackgroundChange, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset,
-    Welcome,
-};
+pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
 
 /// Version of the protocol; it changes when a side that knows only the old one would misread the new one.
 pub const VERSION: u16 = 1;
