@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chronodisk_device::Profile;
+use chronodisk_device::{BackgroundRead, BackgroundTime, PlacingOptions, Profile};
 use chronodisk_engine::emulator::{DeviceMaker, Devices, MadeDevice, Session};
 use chronodisk_engine::protocol::{Decoder, Reset};
 use chronodisk_engine::remote::{Connector, Link, Patience, RemoteModel, Wire};
@@ -91,11 +91,22 @@ fn from_model(bytes: &[u8], piece_bytes: usize) {
     let Ok(link) = Link::open(Box::new(Parrot(bytes.to_vec(), piece_bytes)), patience, Box::new(|_| {})) else {
         return;
     };
-    let Ok(mut model) = RemoteModel::reset(link, Reset::default()) else { return };
+    let Ok(model) = RemoteModel::reset(link, Reset::default()) else { return };
+    let capacity_sectors = model.info().capacity_sectors;
+    // Some models get interface extensions, too. The map of a host that chooses places takes memory.
+    let (is_placed, is_scanned) = (piece_bytes % 4 == 2 && capacity_sectors < 1 << 20, piece_bytes % 4 == 3);
+    let placing = PlacingOptions { block_bytes: 64 << 10, used: 0.5, places: 4, seed: 1 };
+    let placed = if is_placed { model.with_placing(placing) } else { Ok(model) };
+    let Ok(mut model) = placed else { return };
+    let scan = BackgroundRead::whole(capacity_sectors, BackgroundTime::Gaps);
+    if is_scanned && model.want(&scan).is_err() {
+        return;
+    }
     let mut completed = Vec::new();
     for id in 0..32 {
         let before = model.now();
-        if model.submit(Request::new(id, Op::Read, 0, 1)).is_err() || model.settle().is_err() {
+        let op = if id % 2 == 0 { Op::Read } else { Op::Write };
+        if model.submit(Request::new(id, op, 0, 1)).is_err() || model.settle().is_err() {
             return;
         }
         let limit = before.saturating_add(Nanos::from_micros(id * 100));
@@ -104,5 +115,9 @@ fn from_model(bytes: &[u8], piece_bytes: usize) {
         }
         assert!(model.now() >= before && model.now() <= limit, "a step outside of its span");
         assert!(completed.iter().all(|completion| completion.at <= model.now()), "a completion ahead of time");
+        if is_scanned {
+            let Ok(read) = model.take_background() else { return };
+            assert!(read.done.iter().all(|done| done.at <= model.now()), "a background read ahead of time");
+        }
     }
 }

@@ -35,6 +35,9 @@ pub struct PlacingOptions {
     pub seed: u64,
 }
 
+/// Most blocks of a device: their places in random order take a gibibyte.
+const BLOCKS_MAX: u64 = 1 << 28;
+
 /// A device in this process below a host that directs eager writing.
 pub struct PlacingHost {
     placing: Placing,
@@ -113,8 +116,8 @@ impl Placing {
         let block_sectors = block_bytes / SECTOR_BYTES;
         let all = info.capacity_sectors / block_sectors;
         let blocks = (all as f64 * used) as u64;
-        if blocks == 0 || all > u64::from(u32::MAX) {
-            return Err(format!("{blocks} of {all} blocks are in use; expected at least 1, of at most 2^32 - 1"));
+        if blocks == 0 || all > BLOCKS_MAX {
+            return Err(format!("{blocks} of {all} blocks are in use; expected at least 1, of at most 2^28"));
         }
         let (mut map, mut space) = (CowTable::new(blocks, 0), Space::new(all));
         let mut stream = RandomStream::new(seed, "placing-host", "places");
@@ -374,5 +377,9 @@ mod tests {
         assert!(refused(4_096, f64::NAN, 4).contains("used share"));
         assert!(refused(4_096, 0.5, 0).contains("expected 1 to 4096"));
         assert!(refused(1 << 40, 0.5, 4).contains("0 of 0 blocks"));
+        let large = crate::Profile::find("nearline-20tb").expect("it is built in");
+        let large = large.build(&crate::BuildOptions::default()).expect("it can be built");
+        let options = PlacingOptions { block_bytes: 4_096, used: 0.5, places: 4, seed: 0 };
+        assert!(PlacingHost::new(large, options).err().expect("an error").contains("at most 2^28"));
     }
 }
