@@ -1,9 +1,10 @@
 //! The engine's operations on a model, local or remote.
 
-use chronodisk_device::{DeviceInfo, DeviceModel, Probe};
+use chronodisk_device::{BackgroundRead, DeviceInfo, DeviceModel, PlacingHost, PlacingOptions, Probe};
 use chronodisk_sim::{Completion, Nanos, Request};
 
 use crate::fault::ModelFault;
+use crate::protocol::BackgroundReads;
 use crate::remote::RemoteModel;
 use crate::step::{checked_advance, checked_step, first_possible_completion};
 
@@ -33,6 +34,45 @@ impl ModelPort {
         }
     }
 
+    /// The device below a host that directs eager writing.
+    ///
+    /// # Errors
+    /// If an option is out of its range, or the device has no room.
+    pub fn with_placing(self, options: PlacingOptions) -> Result<Self, String> {
+        Ok(match self {
+            ModelPort::Local(model) => ModelPort::Local(Box::new(PlacingHost::new(model, options)?)),
+            ModelPort::Remote(model) => model.with_placing(options)?.into(),
+        })
+    }
+
+    /// A background request arrives at the present instant. Returns whether the model serves such requests.
+    ///
+    /// # Errors
+    /// If a remote model fails.
+    pub fn want(&mut self, request: &BackgroundRead) -> Result<bool, ModelFault> {
+        match self {
+            ModelPort::Local(model) => Ok(model.background().map(|background| background.want(request)).is_some()),
+            ModelPort::Remote(model) => model.want(request),
+        }
+    }
+
+    /// Reads of background requests up to the present instant that were not taken before. The model must serve them.
+    ///
+    /// # Errors
+    /// If a remote model fails.
+    pub fn take_background(&mut self) -> Result<BackgroundReads, ModelFault> {
+        match self {
+            ModelPort::Local(model) => {
+                let Some(background) = model.background() else { return Ok(BackgroundReads::default()) };
+                let mut done = Vec::new();
+                background.take(&mut done);
+                let (wanted_sectors, media_bytes_per_s) = (background.wanted(), background.media_bytes_per_s());
+                Ok(BackgroundReads { wanted_sectors, media_bytes_per_s, done })
+            }
+            ModelPort::Remote(model) => model.take_background(),
+        }
+    }
+
     pub(crate) fn lend(&mut self) -> Port<'_> {
         match self {
             ModelPort::Local(model) => Port::Local(&mut **model),
@@ -40,7 +80,9 @@ impl ModelPort {
         }
     }
 
-    pub(crate) fn now(&self) -> Nanos {
+    /// The present instant of the model.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
         match self {
             ModelPort::Local(model) => model.now(),
             ModelPort::Remote(model) => model.now(),

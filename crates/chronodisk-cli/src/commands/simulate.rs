@@ -214,7 +214,8 @@ fn scan_beside(
     if alone.interrupted {
         return Ok(None);
     }
-    end_scan(beside, when, &simulated.foreground, (&alone.foreground, &alone.summary.finish()))
+    let alone = (&alone.foreground, &alone.summary.finish());
+    end_scan(beside, when, &simulated.foreground, alone).map(Some)
 }
 
 /// The load, its name, and all options as they took effect.

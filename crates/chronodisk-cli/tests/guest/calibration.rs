@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use chronodisk_guest::calibration::Machine;
 use serde_json::{Value, json};
 
 use super::support::{Chronodisk, counter_reader, long, processes_with, text};
@@ -37,17 +38,9 @@ fn adding(nanos: u64) -> Value {
 }
 
 fn calibration(host_kernel: &str, works: [Value; KINDS]) -> Value {
-    let information = fs::read_to_string("/proc/cpuinfo").unwrap();
-    let value = |name: &str| information.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
-    let has_process_contexts = value("flags").is_some_and(|(_, flags)| flags.split(' ').any(|flag| flag == "pcid"));
     json!({
         "schema": "chronodisk.calibration/7",
-        "machine": {
-            "processor": value("model name").map_or("unknown", |(_, model)| model.trim()),
-            "host_kernel": host_kernel,
-            "version": env!("CARGO_PKG_VERSION"),
-            "programs_have_own_cpu": !has_process_contexts && std::thread::available_parallelism().unwrap().get() > 1,
-        },
+        "machine": Machine { host_kernel: host_kernel.to_owned(), ..Machine::this() },
         "costs": { "fault_extra_nanos": 0, "tsc_extra_nanos": 550, "other_scale": 0.1, "works": works },
         "probes": [],
     })

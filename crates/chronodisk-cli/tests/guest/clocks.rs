@@ -314,10 +314,7 @@ fn programs_run_on_their_kernels_cpu_if_its_translation_buffers_stay() {
     run.wait().unwrap();
     assert_eq!(kernels.len(), 1);
     assert!(!programs.is_empty());
-    let information = fs::read_to_string("/proc/cpuinfo").unwrap();
-    let flags = information.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    let has_process_contexts = flags.split_whitespace().any(|flag| flag == "pcid");
-    let have_own = !has_process_contexts && std::thread::available_parallelism().unwrap().get() > 1;
+    let have_own = Machine::this().programs_have_own_cpu;
     for cpus in programs {
         assert_eq!(!cpus.contains(&kernels[0]), have_own, "kernel on {kernels:?}, program on {cpus:?}");
     }

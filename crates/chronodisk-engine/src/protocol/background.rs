@@ -46,7 +46,7 @@ impl BackgroundChange {
 
 /// Reads of background requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BackgroundAnswer {
+pub struct BackgroundReads {
     /// Sectors that are still wanted.
     pub wanted_sectors: u64,
     /// Rate at which sectors pass a head, in bytes per second; above zero.
@@ -55,7 +55,7 @@ pub struct BackgroundAnswer {
     pub done: Vec<BackgroundDone>,
 }
 
-impl BackgroundAnswer {
+impl BackgroundReads {
     /// Appends the body of an answer.
     pub(super) fn encode(&self, to: &mut Writer<'_>) {
         to.u64(self.wanted_sectors);
@@ -82,6 +82,6 @@ impl BackgroundAnswer {
             };
             done.push(BackgroundDone { lba: Lba(lba), sectors, at: Nanos::from_nanos(at) });
         }
-        Ok(BackgroundAnswer { wanted_sectors, media_bytes_per_s, done })
+        Ok(BackgroundReads { wanted_sectors, media_bytes_per_s, done })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use chronodisk_device::{DeviceInfo, PLACES_MAX};
 use chronodisk_sim::{Completion, Lba, Nanos, Op, Priority, Request, RequestId, Status};
 
-use super::background::{BackgroundAnswer, BackgroundChange};
+use super::background::{BackgroundChange, BackgroundReads};
 use super::fields::{Reader, Writer};
 use super::{
     CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX, PROFILE_BYTES_MAX, Proof, ProtocolError,
@@ -150,7 +150,7 @@ pub enum Answer {
     /// Answers [`Command::SubmitAnywhere`] with the chosen place.
     Place(Lba),
     /// Answers [`Command::TakeBackground`].
-    Background(BackgroundAnswer),
+    Background(BackgroundReads),
     /// Answers [`Command::Next`].
     Next(NextAnswer),
     /// Answers [`Command::Statistics`].
@@ -625,7 +625,7 @@ impl Answer {
                 from.end().map(|()| Answer::Place(place))
             }
             Command::TakeBackground { .. } => {
-                BackgroundAnswer::decode(Reader::new("background reads", body)).map(Answer::Background)
+                BackgroundReads::decode(Reader::new("background reads", body)).map(Answer::Background)
             }
             Command::Next { .. } => decode_next(Reader::new("next response", body)),
             Command::Statistics => decode_statistics(Reader::new("statistics", body)),

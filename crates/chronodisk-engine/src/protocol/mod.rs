@@ -49,7 +49,7 @@ mod message;
 mod tests;
 
 pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind, secret_of_file};
-pub use background::{BackgroundAnswer, BackgroundChange};
+pub use background::{BackgroundChange, BackgroundReads};
 pub use frame::{Decoder, Frame, encode_frame};
 pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
 

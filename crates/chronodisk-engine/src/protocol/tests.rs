@@ -73,7 +73,7 @@ fn answers() -> Vec<Answer> {
         Answer::Done,
         Answer::Place(Lba(8)),
         Answer::Done,
-        Answer::Background(BackgroundAnswer {
+        Answer::Background(BackgroundReads {
             wanted_sectors: 9,
             media_bytes_per_s: 2.5e7,
             done: vec![BackgroundDone { lba: Lba(64), sectors: 3, at }],
@@ -204,7 +204,7 @@ fn interface_extensions_out_of_range_are_refused() {
 
     let read = |sectors, media_bytes_per_s| {
         let done = vec![BackgroundDone { lba: Lba(0), sectors, at }];
-        let answer = Answer::Background(BackgroundAnswer { wanted_sectors: 0, media_bytes_per_s, done });
+        let answer = Answer::Background(BackgroundReads { wanted_sectors: 0, media_bytes_per_s, done });
         let mut bytes = Vec::new();
         answer.encode(1, &mut bytes);
         Answer::decode(&decode_all(&bytes, bytes.len())[0], &Command::TakeBackground { until: at })

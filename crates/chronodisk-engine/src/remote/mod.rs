@@ -15,9 +15,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use chronodisk_device::{
-    BackgroundDone, BackgroundRead, DeviceInfo, PLACES_MAX, Placing, PlacingOptions, Probe, Profile,
-};
+use chronodisk_device::{BackgroundRead, DeviceInfo, PLACES_MAX, Placing, PlacingOptions, Probe, Profile};
 use chronodisk_sim::{Completion, Lba, Nanos, Request, RequestId};
 use rustls::ClientConfig;
 
@@ -29,7 +27,7 @@ pub use store::RemoteStore;
 
 use crate::fault::{FaultKind, ModelFault};
 use crate::protocol::{
-    Answer, BACKGROUND_DONE_MAX, BACKGROUND_RANGES_MAX, BackgroundAnswer, BackgroundChange, Command, ErrorCode, Info,
+    Answer, BACKGROUND_DONE_MAX, BACKGROUND_RANGES_MAX, BackgroundChange, BackgroundReads, Command, ErrorCode, Info,
     ModelStatistics, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset, Token, TokenError,
 };
 use link::lock;
@@ -116,6 +114,9 @@ enum Next {
     /// No completions before this instant, if no request arrives.
     NotBefore(Nanos),
 }
+
+/// Most reads of background requests at once; they take 384 MiB.
+const BACKGROUND_READS_MAX: usize = 1 << 24;
 
 /// Text of each profile with faults, its members' included.
 const FAULTS_TABLE: &str = "[[faults]]";
@@ -280,32 +281,33 @@ impl RemoteModel {
     ///
     /// # Errors
     /// If the model fails, or serves no background requests.
-    pub fn take_background(&mut self) -> Result<BackgroundAnswer, ModelFault> {
+    pub fn take_background(&mut self) -> Result<BackgroundReads, ModelFault> {
         let mut link = lock(&self.link);
         let (capacity_sectors, until) = (self.info.capacity_sectors, self.now);
-        let mut all = BackgroundAnswer::default();
-        // Each sector is read once, so there are no more reads.
-        while all.done.len() as u64 <= capacity_sectors {
+        let (mut reads, mut last) = (BackgroundReads::default(), Nanos::ZERO);
+        loop {
             let answer = link.call(Command::TakeBackground { until })?;
-            let Answer::Background(mut some) = answer else { return Err(link.refused(&answer)) };
-            let last = all.done.last().map_or(Nanos::ZERO, |done| done.at);
-            let ordered = some.done.iter().map(|done| done.at).is_sorted_by(|one, next| one <= next);
-            let fits = |done: &BackgroundDone| done.lba.0.saturating_add(done.sectors.into()) <= capacity_sectors;
-            let first = some.done.first().map_or(last, |done| done.at);
-            let latest = some.done.last().map_or(first, |done| done.at);
-            if !ordered || first < last || latest > until || !some.done.iter().all(fits) {
-                return Err(link.nonsense(
-                    "its background reads are not in order of time, are in the future, or are beyond its end",
-                ));
+            let Answer::Background(mut next) = answer else { return Err(link.refused(&answer)) };
+            for read in &next.done {
+                let end = read.lba.0.saturating_add(read.sectors.into());
+                if !(last..=until).contains(&read.at) || end > capacity_sectors {
+                    return Err(link.nonsense(format_args!(
+                        "its background read of sectors {} to {end} at {} is out of order, in the future, or beyond \
+                         the device",
+                        read.lba, read.at
+                    )));
+                }
+                last = read.at;
             }
-            let more = some.done.len() == BACKGROUND_DONE_MAX;
-            (all.wanted_sectors, all.media_bytes_per_s) = (some.wanted_sectors, some.media_bytes_per_s);
-            all.done.append(&mut some.done);
-            if !more {
-                return Ok(all);
+            let is_last = next.done.len() < BACKGROUND_DONE_MAX;
+            reads.done.append(&mut next.done);
+            if is_last {
+                return Ok(BackgroundReads { done: reads.done, ..next });
+            }
+            if reads.done.len() > BACKGROUND_READS_MAX {
+                return Err(link.nonsense(format_args!("it has more than {BACKGROUND_READS_MAX} background reads")));
             }
         }
-        Err(link.nonsense("it has read more in the background than the device has sectors"))
     }
 
     /// Goes to the first instant with a completion, or to `limit`, and appends all completions there. No request may

@@ -2,9 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use chronodisk_device::{BackgroundDone, BackgroundRead, BackgroundTime, DeviceModel, PlacingHost, PlacingOptions};
+use chronodisk_device::{BackgroundDone, BackgroundRead, BackgroundTime, PlacingOptions};
 use chronodisk_engine::ModelPort;
-use chronodisk_engine::protocol::BackgroundAnswer;
+use chronodisk_engine::protocol::BackgroundReads;
 use chronodisk_report::{BackgroundScan, Summary};
 use chronodisk_run::model_lost;
 use chronodisk_sim::{RequestRecord, SECTOR_BYTES};
@@ -16,7 +16,8 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ExtensionArguments {
     /// Scans the whole device beside the load, without a delay of its requests: in the rotational latency of these
-    /// (gaps), or also on the track where the arm rests (gaps-and-rest). Needs a profile of kind disk
+    /// (gaps), or also on the track where the arm rests (gaps-and-rest). Needs a profile of kind disk, or an exec:
+    /// model with background requests
     #[arg(long, value_name = "WHEN", conflicts_with = "write_anywhere")]
     pub background_scan: Option<When>,
 
@@ -75,26 +76,14 @@ impl WriteAnywhere {
     /// The host that chooses places, on a device.
     pub fn surround(self, port: ModelPort, block_bytes: u64, seed: u64) -> Result<ModelPort, Failure> {
         let options = PlacingOptions { block_bytes, used: self.used, places: self.places, seed };
-        let wrong = |problem: String| Failure::usage(format!("--write-anywhere: {problem}"));
-        match port {
-            ModelPort::Local(model) => {
-                let host: Box<dyn DeviceModel> = Box::new(PlacingHost::new(model, options).map_err(wrong)?);
-                Ok(host.into())
-            }
-            ModelPort::Remote(model) => Ok(model.with_placing(options).map_err(wrong)?.into()),
-        }
+        port.with_placing(options).map_err(|problem| Failure::usage(format!("--write-anywhere: {problem}")))
     }
 }
 
 /// Asks the device for a scan.
 pub fn begin_scan(port: &mut ModelPort, when: When) -> Result<(), Failure> {
     let (name, capacity_sectors) = (port.info().name.clone(), port.info().capacity_sectors);
-    let scan = BackgroundRead::whole(capacity_sectors, when.time());
-    let served = match port {
-        ModelPort::Local(model) => model.background().map(|background| background.want(&scan)).is_some(),
-        ModelPort::Remote(model) => model.want(&scan).map_err(model_lost)?,
-    };
-    if served {
+    if port.want(&BackgroundRead::whole(capacity_sectors, when.time())).map_err(model_lost)? {
         return Ok(());
     }
     Err(Failure::usage(format!("--background-scan: {name} can't read in the gaps of other requests"))
@@ -107,25 +96,15 @@ pub fn end_scan(
     when: When,
     beside: &Foreground,
     alone: (&Foreground, &Summary),
-) -> Result<Option<BackgroundScan>, Failure> {
-    let capacity_sectors = port.info().capacity_sectors;
-    let (now, answer) = match port {
-        ModelPort::Local(model) => {
-            let now = model.now();
-            let Some(background) = model.background() else { return Ok(None) };
-            let mut done = Vec::new();
-            background.take(&mut done);
-            let (wanted_sectors, media_bytes_per_s) = (background.wanted(), background.media_bytes_per_s());
-            (now, BackgroundAnswer { wanted_sectors, media_bytes_per_s, done })
-        }
-        ModelPort::Remote(model) => (model.now(), model.take_background().map_err(model_lost)?),
-    };
-    let BackgroundAnswer { wanted_sectors, media_bytes_per_s: media, done } = answer;
+) -> Result<BackgroundScan, Failure> {
+    let (now, capacity_sectors) = (port.now(), port.info().capacity_sectors);
+    let BackgroundReads { wanted_sectors, media_bytes_per_s: media, done } =
+        port.take_background().map_err(model_lost)?;
     let sectors: u64 = done.iter().map(|done: &BackgroundDone| u64::from(done.sectors)).sum();
     let ended = if wanted_sectors == 0 { done.last().map_or(now, |last| last.at) } else { now };
     let (bytes, seconds) = (sectors * SECTOR_BYTES, ended.as_secs_f64());
     let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-    Ok(Some(BackgroundScan {
+    Ok(BackgroundScan {
         when: when.name().to_owned(),
         bytes,
         share_of_device: sectors as f64 / capacity_sectors as f64,
@@ -135,7 +114,7 @@ pub fn end_scan(
         share_of_media: rate / media,
         latency_alone_us: alone.1.service_time_us,
         foreground_is_equal: *beside == *alone.0,
-    }))
+    })
 }
 
 /// Arrivals and completions of a load, condensed for a comparison.
