@@ -32,7 +32,7 @@ CHECK_FAILED = 1
 def call(arguments: list[str], costs: Path, statuses: tuple[int, ...]) -> str:
     """Run `chronodisk calibrate` with the costs of a file and return what it prints.
 
-    Its progress and its messages go to standard error, where they are seen while it works.
+    Its progress and its messages appear on standard error.
     """
     words = [str(executable()), "calibrate", *arguments]
     environment = {**os.environ, "CHRONODISK_CALIBRATION": str(costs)}
