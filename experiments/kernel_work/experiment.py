@@ -30,7 +30,7 @@ CHECK_FAILED = 1
 
 
 def call(arguments: list[str], costs: Path, statuses: tuple[int, ...]) -> str:
-    """Run `chronodisk calibrate` with the costs of a file and return what it prints.
+    """Run `chronodisk calibrate` with the costs of a file and return its output.
 
     Its progress and its messages appear on standard error.
     """

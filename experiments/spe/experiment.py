@@ -10,8 +10,8 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
   the host's memory, without Chronodisk, which shows how much of the variation is the host's. A repetition takes a
   minute or two, so each is kept when it has ended, and `--merge` measures only those that are missing.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
-- Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit; and nginx
-  beside siege, over a network of limited bandwidth as in the paper, and over one without a limit.
+- Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit. The same
+  figure for nginx and siege, on a network with the paper's limit and on one without a limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
   them, beside the profile's.
 - What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;

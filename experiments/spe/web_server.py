@@ -1,8 +1,8 @@
 """A web server and its client over a network of limited bandwidth: figure 8 of the SPE paper.
 
 nginx serves a folder, and siege fetches its files. `--make` writes the files. Without it, the program runs as root in a
-network namespace of its own (`unshare --net`), whose loopback interface a token bucket limits. It prints one line of
-JSON: bytes and seconds.
+network namespace of its own (`unshare --net`). A token bucket limits the loopback interface of this namespace. The
+program prints one line of JSON: bytes and seconds.
 """
 
 import argparse
