@@ -118,23 +118,22 @@ def provenance() -> dict[str, Any]:
     """Say of which commit, when, where, under which load and by which command a result was made."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    changes = subprocess.run([*git, "status", "--porcelain", "crates"], capture_output=True, text=True, check=False)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     module = Path(sys.argv[0])
-    commit = head
+    commit, mark = head, ""
     if executable().exists():
         # What was measured is that of the build, which may be older than what is checked out.
         version = [str(executable()), "--version"]
         program = subprocess.run(version, capture_output=True, text=True, check=False).stdout.strip()
-        built_from = program.partition("(")[2].rstrip(")")
+        built_from, mark, _ = program.partition("(")[2].rstrip(")").partition("-dirty")
         full = [*git, "rev-parse", "--verify", "--quiet", built_from]
         commit = subprocess.run(full, capture_output=True, text=True, check=False).stdout.strip() or head
     # Where files lie on this machine is of no use elsewhere.
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     return {
         "commit": commit or "unknown",
-        "changed": bool(changes.stdout.strip()),
+        "changed": bool(mark),
         "date": datetime.now(tz=UTC).isoformat(timespec="seconds"),
         "host": {
             "cpu_model": models[0] if models else "unknown",

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use chronodisk_run::Caller;
 
-/// Commit of the checkout from which the command was built; empty without one.
+/// Commit of the checkout from which the command was built, with `-dirty` if its sources were changed; empty without a
+/// checkout.
 const COMMIT: &str = env!("CHRONODISK_COMMIT");
 
 /// The commit, if the command was built from a checkout.

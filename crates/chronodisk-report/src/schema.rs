@@ -27,7 +27,7 @@ pub struct RunResult {
     pub started_at: String,
     /// Version of the program that made it.
     pub chronodisk_version: String,
-    /// Commit that the program was built from, if it was built from a checkout.
+    /// Commit that the program was built from, with `-dirty` if its sources were changed; only from a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chronodisk_commit: Option<String>,
     /// Labels given by the user.

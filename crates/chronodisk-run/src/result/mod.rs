@@ -25,7 +25,7 @@ use crate::times::now_rfc3339;
 /// The program that starts a run, as results name it.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Commit that it was built from, if it was built from a checkout.
+    /// Commit that it was built from, with `-dirty` if its sources were changed; only from a checkout.
     pub commit: Option<String>,
     /// Command line of this process.
     pub command_line: Vec<OsString>,
