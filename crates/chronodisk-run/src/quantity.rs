@@ -43,6 +43,14 @@ pub fn duration(text: &str) -> Result<Nanos, String> {
     parse_duration(text)
 }
 
+/// Reads a duration that is not zero.
+pub fn timeout(text: &str) -> Result<Nanos, String> {
+    match parse_duration(text)? {
+        Nanos::ZERO => Err("expected more than zero, such as 30s".into()),
+        timeout => Ok(timeout),
+    }
+}
+
 /// An age in days or a unit like them, such as `30d`.
 pub fn age(text: &str) -> Result<Duration, String> {
     let expected = || "expected a whole number of s, min, h, d or w, such as 30d".to_owned();

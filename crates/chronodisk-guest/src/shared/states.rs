@@ -1,5 +1,6 @@
 //! The check of states that a device may be in after a power cut: its options, and the reports on states.
 
+use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::filesystem::FileSystem;
@@ -17,6 +18,8 @@ pub struct StatesOptions {
     pub mount_point: String,
     /// The check, for `sh -c`.
     pub check: String,
+    /// Time on the guest's clock after which the check, or another program of a step, is killed and has failed.
+    pub check_timeout: Nanos,
     /// For each device, the path of the file with the acknowledged lines.
     pub acknowledged: Vec<String>,
 }

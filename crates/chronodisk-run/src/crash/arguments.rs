@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use chronodisk_guest::FileSystem;
+use chronodisk_sim::Nanos;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,11 @@ pub struct CrashArguments {
     /// $CHRONODISK_ACK names a file with the lines acknowledged before the cut
     #[arg(long, value_name = "CHECK", required_unless_present_any = ["from", "resume"])]
     pub check: Option<String>,
+
+    /// Kills CHECK, or the file system's checker, after this time on the guest's clock, which is a failure of the state
+    /// (default: 5min)
+    #[arg(long, value_name = "DURATION", value_parser = quantity::timeout)]
+    pub check_timeout: Option<Nanos>,
 
     /// Checks the states of a kept run again, without running CMD
     #[arg(long, value_name = "RUN", conflicts_with_all = OF_RECORDING)]

@@ -191,7 +191,7 @@ impl<'a> Pool<'a> {
     }
 
     fn job(&self, batch: &[usize], states: &[State]) -> Result<Job, Failure> {
-        let Setup { file_system, mount_options, mount_point, check, acknowledged, .. } = self.setup;
+        let Setup { file_system, mount_options, mount_point, check, check_timeout, acknowledged, .. } = self.setup;
         let (mut differences, mut files) = (Vec::new(), Vec::new());
         for index in batch {
             let state = &states[*index];
@@ -219,6 +219,7 @@ impl<'a> Pool<'a> {
                 mount_type: None,
                 mount_point: mount_point.clone(),
                 check: check.clone(),
+                check_timeout: *check_timeout,
                 acknowledged: files,
             },
         })

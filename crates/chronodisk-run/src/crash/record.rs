@@ -8,7 +8,7 @@ use chronodisk_report::PhaseName;
 
 use super::acknowledged::Acknowledged;
 use super::arguments::{CrashArguments, StateChoice};
-use super::setup::Setup;
+use super::setup::{Setup, default_check_timeout};
 use crate::arguments::PROGRAM_PREFIX;
 use crate::device;
 use crate::executed::Executed;
@@ -129,6 +129,7 @@ fn setup(
         kernel: options.kernel.clone().filter(|_| arguments.clock == Clock::Guest),
         modules: options.modules.clone(),
         check: arguments.check.clone().unwrap_or_default(),
+        check_timeout: arguments.check_timeout.unwrap_or(default_check_timeout()),
         states: arguments.states,
         cuts: arguments.cuts,
         seed: arguments.on.seed,

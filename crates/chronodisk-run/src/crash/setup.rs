@@ -28,6 +28,8 @@ pub(super) struct Setup {
     pub kernel: Option<PathBuf>,
     pub modules: Vec<PathBuf>,
     pub check: String,
+    #[serde(default = "default_check_timeout")]
+    pub check_timeout: Nanos,
     pub states: StateChoice,
     pub cuts: CutCount,
     pub seed: u64,
@@ -38,6 +40,11 @@ pub(super) struct Setup {
     /// Begin and end of the command.
     pub interval_ns: (Nanos, Nanos),
     pub acknowledged: Vec<Line>,
+}
+
+/// Five minutes, as the help says. A recovery takes seconds; on a busy host it may take minutes.
+pub(super) const fn default_check_timeout() -> Nanos {
+    Nanos::from_secs(300)
 }
 
 impl Setup {

@@ -113,6 +113,7 @@ fn begin(arguments: &CrashArguments, directory: &RunDirectory) -> Result<Begun, 
         None => None,
     };
     let mut setup = Setup::read(directory)?;
+    setup.check_timeout = arguments.check_timeout.unwrap_or(setup.check_timeout);
     if arguments.resume.is_some() {
         setup.check = resumed_check(arguments, kept.as_ref().map_or(&setup.check, VerdictReader::check))?;
     } else if arguments.from.is_some() {

@@ -7,9 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chronodisk_sim::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE, device_name};
 use crate::shared::filesystem::FileSystem;
@@ -58,7 +61,7 @@ impl State<'_> {
     /// ext2 has no journal: its checker is its recovery.
     fn repair_without_journal(&self) {
         if self.options.file_system == FileSystem::Ext2 {
-            let _ = output_of(Command::new("e2fsck").args(["-f", "-y", &self.device()]));
+            let _ = output_of(Command::new("e2fsck").args(["-f", "-y", &self.device()]), self.options.check_timeout);
         }
     }
 
@@ -71,7 +74,7 @@ impl State<'_> {
         if let Some(given) = &options.mount_options {
             command.args(["-o", given]);
         }
-        expect_success(step, command.arg(self.device()).arg(&options.mount_point))
+        self.expect_success(step, command.arg(self.device()).arg(&options.mount_point))
     }
 
     fn unmount(&self) -> Step {
@@ -94,13 +97,14 @@ impl State<'_> {
     /// btrfs remembers a device by its UUID, which all states have.
     fn forget(&self) {
         if self.options.file_system == FileSystem::Btrfs {
-            let _ = output_of(Command::new("btrfs").args(["device", "scan", "--forget"]));
+            let words = ["device", "scan", "--forget"];
+            let _ = output_of(Command::new("btrfs").args(words), self.options.check_timeout);
         }
     }
 
     fn check_file_system(&self) -> Step {
         let Some(words) = self.options.file_system.checker(&self.device()) else { return Ok(()) };
-        expect_success(StateStep::FileSystem, Command::new(&words[0]).args(&words[1..]))
+        self.expect_success(StateStep::FileSystem, Command::new(&words[0]).args(&words[1..]))
     }
 
     /// Copies the acknowledged lines to the kernel's own file system of devices, because a mount may hide the host's
@@ -134,7 +138,23 @@ impl State<'_> {
                 done(libc::setuid(uid))
             });
         }
-        expect_success(StateStep::Check, &mut command)
+        self.expect_success(StateStep::Check, &mut command)
+    }
+
+    fn expect_success(&self, step: StateStep, command: &mut Command) -> Step {
+        let timeout = self.options.check_timeout;
+        match output_of(command, timeout) {
+            Ok((Ended::InTime(status), _)) if status.success() => Ok(()),
+            Ok((ended, output)) => {
+                let ended = match ended {
+                    Ended::InTime(status) if output.is_empty() => status.to_string(),
+                    Ended::InTime(_) => String::new(),
+                    Ended::Killed => format!("it had not ended after {timeout}, and was killed"),
+                };
+                Err((step, [output, ended].join("\n").trim().to_owned()))
+            }
+            Err(error) => Err((step, format!("{}: {error}", command.get_program().display()))),
+        }
     }
 }
 
@@ -142,22 +162,42 @@ fn own(device: &Path, uid: u32, gid: u32) -> io::Result<()> {
     std::os::unix::fs::chown(device, Some(uid), Some(gid))
 }
 
-fn expect_success(step: StateStep, command: &mut Command) -> Step {
-    match output_of(command) {
-        Ok((status, _)) if status.success() => Ok(()),
-        Ok((status, output)) if output.is_empty() => Err((step, status.to_string())),
-        Ok((_, output)) => Err((step, output)),
-        Err(error) => Err((step, format!("{}: {error}", command.get_program().display()))),
-    }
+/// The end of a command.
+enum Ended {
+    InTime(ExitStatus),
+    /// The timeout had passed.
+    Killed,
 }
 
-/// Runs a command to its end. Its output goes to a file, so that a process that it leaves behind does not delay the
-/// next step.
-fn output_of(command: &mut Command) -> io::Result<(ExitStatus, String)> {
+/// Runs a command to its end, or until a timeout on the guest's clock. Its output goes to a file, so that a process of
+/// another group that it leaves behind does not delay the next step.
+fn output_of(command: &mut Command, timeout: Nanos) -> io::Result<(Ended, String)> {
     let mut file = File::from(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?);
-    let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?).status()?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?);
+    let mut child = command.process_group(0).spawn()?;
+    let group = Pid::from_child(&child);
+    let in_time = wait_for(group, Duration::from_nanos(timeout.as_nanos()));
+    // Processes that it leaves behind would keep the file system busy. The group exists until the wait for its leader.
+    let _ = kill_process_group(group, Signal::KILL);
+    let status = child.wait()?;
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
-    Ok((status, String::from_utf8_lossy(&bytes).trim().to_owned()))
+    let ended = if in_time? { Ended::InTime(status) } else { Ended::Killed };
+    Ok((ended, String::from_utf8_lossy(&bytes).trim().to_owned()))
+}
+
+/// Waits for the end of a child, which stays to be waited for. Returns whether it came before the timeout.
+fn wait_for(child: Pid, timeout: Duration) -> io::Result<bool> {
+    let held = pidfd_open(child, PidfdFlags::empty())?;
+    let began = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&left)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
