@@ -120,10 +120,15 @@ int carry_out_counter_read(void *context)
 #define KILLED_MAX 1024
 static pid_t killed[KILLED_MAX];
 
+/* The kernel panics: it ends all processes of its group, and itself by SIGABRT. */
+static int kernel_panics;
+
 int kill(pid_t pid, int signal)
 {
 	if (page && signal == SIGKILL && pid > 0)
 		killed[pid % KILLED_MAX] = pid;
+	if (pid == 0 && signal == SIGTERM)
+		kernel_panics = 1;
 	return (int)syscall(SYS_kill, pid, signal);
 }
 
@@ -148,7 +153,7 @@ static void lose_process(pid_t pid, int signal)
 static void look_at_end(const siginfo_t *end)
 {
 	int ended_by_signal = end->si_code == CLD_KILLED || end->si_code == CLD_DUMPED;
-	if (end->si_pid > 0 && ended_by_signal && !was_killed_by_kernel(end->si_pid))
+	if (end->si_pid > 0 && ended_by_signal && !kernel_panics && !was_killed_by_kernel(end->si_pid))
 		lose_process(end->si_pid, end->si_status);
 }
 
@@ -651,7 +656,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		options = (options & ~__WCLONE) | __WALL;
 	for (;;) {
 		pid_t stopped_pid = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
-		if (stopped_pid <= 0 || !page)
+		if (stopped_pid <= 0 || !page || kernel_panics)
 			return stopped_pid;
 		int saved_errno = errno;
 		if (WIFSTOPPED(*status) && begins_after_hosts_stop(stopped_pid, WSTOPSIG(*status))) {

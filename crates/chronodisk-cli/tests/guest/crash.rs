@@ -140,6 +140,55 @@ fn a_flush_that_lies_is_found_in_the_states_of_the_model() {
     assert!(honest["states_checked"].as_u64().unwrap() > 1, "{honest}");
 }
 
+/// A database may wait for ever, or compute for ever, on the files of a power cut. Processes that it leaves behind are
+/// no failure.
+#[test]
+fn a_check_that_does_not_end_fails_its_state_alone() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let program = "cd /mnt; for i in 1 2 3; do echo $i >f$i; sync f$i .; echo $i >$CHRONODISK_ACK; done";
+    for never_ends in ["while :; do :; done", "sleep 1000000", "(trap '' TERM; sleep 1000000) & wait"] {
+        let check = format!(
+            "exec 9>f; sleep 1000000 & grep -qx 2 $CHRONODISK_ACK || exit 0; grep -qx 3 $CHRONODISK_ACK && exit 0; \
+             echo begins; {never_ends}"
+        );
+        let flags = ["--states", "model", "--cuts", "9", "--check-timeout", "2s", "--check", &check];
+        let found = result(&crash(&chronodisk, &flags, &["sh", "-c", program]), 1);
+        let failures = found["failures"].as_array().unwrap();
+        for failure in failures {
+            assert_eq!((&failure["failed"], &failure["acknowledged_lines"]), (&"check".into(), &2.into()), "{failure}");
+            let said = "begins\nit had not ended after 2.000 s, and was killed";
+            assert_eq!(failure["output"], said, "{failure}");
+        }
+        assert!(found["states_checked"].as_u64().unwrap() > failures.len() as u64 + 1, "{found}");
+    }
+}
+
+/// Other states, in the same guest before it and in a new one after it, have verdicts of their own.
+#[test]
+fn a_panic_fails_its_state_alone() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a check that makes the guest's kernel panic, which only root can");
+        return;
+    }
+    let program = "cd /mnt; for i in 1 2 3; do echo $i >f$i; sync f$i .; echo $i >$CHRONODISK_ACK; done";
+    let check = "grep -qx 2 $CHRONODISK_ACK || exit 0; grep -qx 3 $CHRONODISK_ACK && exit 0; \
+        echo c >/proc/sysrq-trigger; sleep 9";
+    for jobs in ["1", "2"] {
+        let flags = ["--json", "--jobs", jobs, "--states", "model", "--cuts", "9", "--check", check];
+        let words = [&DEVICE[..5], &flags, &["--", "sh", "-c", program]].concat();
+        let found = result(&chronodisk.command(&words).output().unwrap(), 1);
+        let failures = found["failures"].as_array().unwrap();
+        for failure in failures {
+            assert_eq!(failure["failed"], "panic", "{failure}");
+            assert_eq!(failure["acknowledged_lines"], 2, "{failure}");
+            assert!(failure["output"].as_str().unwrap().contains("Kernel panic"), "{failure}");
+        }
+        assert_eq!(found["states_failed"], failures.len(), "{found}");
+        assert!(found["states_checked"].as_u64().unwrap() > failures.len() as u64 + 1, "{found}");
+    }
+}
+
 #[test]
 fn the_status_of_the_command_is_that_of_crash_if_it_fails() {
     let Some(chronodisk) = Chronodisk::new() else { return };
@@ -154,7 +203,7 @@ fn wrong_use_is_refused_and_leaves_nothing() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let run = chronodisk.path("run");
     let output = ["-o", run.to_str().unwrap()];
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--device", "null"], "--check"),
         (&["--device", "null", "--check", " "], "--check is empty"),
         (&["--device", "wd-zn540-zones", "--fs", "btrfs", "--check", ":"], "zoned device"),
@@ -162,6 +211,7 @@ fn wrong_use_is_refused_and_leaves_nothing() {
         (&["--device", "null", "--squash", "--check", ":"], "--squash"),
         (&["--device", "null", "--clock", "real", "--check", ":"], "--clock real"),
         (&["--device", "null", "--cuts", "0", "--check", ":"], "--cuts"),
+        (&["--device", "null", "--check-timeout", "0s", "--check", ":"], "--check-timeout"),
     ];
     for (flags, message) in cases {
         let arguments = [&["crash"], flags, &output, &["--", "true"]].concat();

@@ -138,3 +138,14 @@ fn without_the_distributions_kernel_guests_run_on_this_one() {
     assert_eq!(kernel["state"], "ok", "{kernel}");
     assert!(kernel["found"].as_str().unwrap().ends_with("that of the exact clock"), "{kernel}");
 }
+
+#[test]
+fn a_panic_is_reported_with_its_reason() {
+    let Some(chronodisk) = exact() else { return };
+    let flags = ["--clock", "exact", "--capacity", "1GiB", "--mount-options", "errors=panic"];
+    let dies = ["--fault", "kind=death,after-requests=400"];
+    let writes = "i=0; while [ $i -lt 500 ]; do echo a >/mnt/a$i; sync; i=$((i+1)); done";
+    let output = chronodisk.run("null", &[&flags[..], &dies].concat(), &["sh", "-c", writes]);
+    let said = text(&output.stderr);
+    assert!(said.contains("the guest's kernel died (panic: EXT4-fs (device vda): panic forced after error)"), "{said}");
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use super::programs::compiled;
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, has, text};
 
 fn run(chronodisk: &Chronodisk, device: &str, flags: &[&str], script: &str) -> Output {
     let flags = [&["--capacity", "1GiB", "--quiet"], flags].concat();
@@ -15,7 +15,7 @@ fn run(chronodisk: &Chronodisk, device: &str, flags: &[&str], script: &str) -> O
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("SKIPPED: what root mounts in a guest, which only root is");
+        println!("SKIPPED: what root mounts or asks the kernel for in a guest, which only root is");
     }
     root
 }
@@ -137,6 +137,59 @@ fn errors_of_other_programs_have_the_kernels_reason_and_a_next_step() {
     let said = text(&output.stderr);
     let has_reason = said.contains("the guest's kernel logged") || said.contains("Unknown parameter");
     assert!(has_reason, "{said}");
+}
+
+/// A panic ends all processes of the guest by a signal, as nothing else in a guest does.
+#[test]
+fn a_kernel_that_ends_early_is_reported_with_the_reason() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let writes = "i=0; while [ $i -lt 500 ]; do echo a >/mnt/a$i; sync; i=$((i+1)); done";
+    let writes_beside_others = format!("sleep 60 & sleep 60 & {writes}");
+    let dies = ["--fault", "kind=death,after-requests=400"];
+    let cases = [
+        (&["--mount-options", "errors=panic"][..], writes, "(panic: EXT4-fs (device vda): panic forced after error)"),
+        (&["--mount-options", "errors=panic"], &writes_beside_others, "(panic: EXT4-fs (device vda): panic forced"),
+        (&[], "echo c >/proc/sysrq-trigger; sleep 60", "(panic: sysrq triggered crash)"),
+        (&[], "echo b >/proc/sysrq-trigger; sleep 60", "(a process in it shut it down)"),
+    ];
+    // Only root reaches the trigger.
+    let cases = if is_root() { &cases[..] } else { &cases[..2] };
+    for (flags, script, reason) in cases {
+        let output = run(&chronodisk, "null", &[&dies[..], flags].concat(), script);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{flags:?}: {said}");
+        assert!(said.contains(&format!("the guest's kernel died {reason}")), "{flags:?}: {said}");
+    }
+}
+
+/// The kernel's request key for its out-of-memory killer gives the messages of a real shortage, which may take minutes.
+#[test]
+fn a_guest_without_memory_names_the_killed_process_and_the_option() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    if !is_root() || !has("python3", "python3") {
+        return;
+    }
+    let largest = "x = b'x' * (40 << 20); open('/proc/sysrq-trigger', 'w').write('f'); __import__('time').sleep(60)";
+    let output = run(&chronodisk, "null", &[], &format!("python3 -c \"{largest}\"; echo status $?"));
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "status 137\n", "{said}");
+    let line = said.lines().find(|line| line.contains("Out of memory: Killed process")).expect(&said);
+    assert!(line.contains("(python3)") && line.ends_with("--memory gives the guest more"), "{line}");
+    assert!(!said.contains("Call Trace") && !said.contains("Mem-Info"), "{said}");
+}
+
+/// Files outside of the device are in the guest's memory. A program that fills it gets an error, as on a full disk.
+#[test]
+fn files_in_memory_leave_enough_of_it() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    for memory in ["64MiB", "96MiB", "128MiB", "512MiB"] {
+        let script =
+            "for i in 1 2; do dd if=/dev/zero of=/tmp/fills$i bs=1M count=800 2>&1; sync; done; sort /etc/passwd";
+        let output = run(&chronodisk, "null", &["--memory", memory], script);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{memory}: {said}");
+        assert!(said.contains("No space left on device") && !said.contains("emory:"), "{memory}: {said}");
+    }
 }
 
 /// The clock does not set registers that a program has already (`shim/processes.c`).

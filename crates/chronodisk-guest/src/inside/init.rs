@@ -3,7 +3,7 @@
 //!
 //! It is this same executable, which the guest's kernel starts from the host's tree.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use chronodisk_sim::SECTOR_BYTES;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{Gid, Signal, Uid, WaitOptions};
-use rustix::system::{RebootCommand, reboot};
+use rustix::system::{RebootCommand, reboot, sysinfo};
 
 use super::dropped::UpperLayer;
 use super::generic_code::{self, CryptoUsers};
@@ -185,20 +185,34 @@ fn enter_overlay() -> io::Result<UpperLayer> {
         .into_iter()
         .find(|folder| Path::new(folder).is_dir())
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the tree has none of /tmp, /mnt, /run"))?;
-    mount("chronodisk", below, "tmpfs", MountFlags::empty(), c"size=90%,mode=0755")?;
+    let options = c_string(format!("size={},mode=0755", bytes_for_files()));
+    mount("chronodisk", below, "tmpfs", MountFlags::empty(), options.as_c_str())?;
     let folder = |name: &str| format!("{below}/{name}");
     for name in ["upper", "work", "root"] {
         fs::create_dir(folder(name))?;
     }
     let upper = UpperLayer::open(&folder("upper"))?;
-    let options = format!("lowerdir=/,upperdir={},workdir={}", folder("upper"), folder("work"));
-    let options = std::ffi::CString::new(options).expect("no zero byte");
+    let options = c_string(format!("lowerdir=/,upperdir={},workdir={}", folder("upper"), folder("work")));
     mount("overlay", folder("root"), "overlay", MountFlags::empty(), options.as_c_str())?;
     rustix::process::chdir(folder("root"))?;
     mount_move(".", "/")?;
     rustix::process::chroot(".")?;
     rustix::process::chdir("/")?;
     Ok(upper)
+}
+
+fn c_string(text: String) -> CString {
+    CString::new(text).expect("no zero byte")
+}
+
+/// Memory that files of the overlay may fill. Programs that write more get an error, and there is memory left for them
+/// and the kernel, which otherwise would kill them or panic.
+fn bytes_for_files() -> u64 {
+    const RESERVE_BYTES_MIN: u64 = 16 << 20;
+    let memory = sysinfo();
+    let unit = u64::from(memory.mem_unit);
+    let reserve = (memory.totalram * unit / 20).max(RESERVE_BYTES_MIN);
+    (memory.freeram * unit).saturating_sub(reserve).max(1 << 20)
 }
 
 /// Mounts the kernel's file systems; those without a folder in the tree are omitted, as on a host without them.

@@ -28,25 +28,65 @@ impl KernelLog {
     pub fn warnings(&mut self) -> Vec<String> {
         let Some(file) = &mut self.0 else { return Vec::new() };
         let mut record = [0; RECORD_BYTES_MAX];
-        let (mut warnings, mut more) = (Vec::new(), 0);
+        let mut warnings = Warnings::default();
         loop {
             match file.read(&mut record) {
                 Ok(0) => break,
-                Ok(len) => match warning_in(&record[..len]) {
-                    Some(text) if warnings.len() < WARNINGS_MAX => warnings.push(text),
-                    Some(_) => more += 1,
-                    None => {}
-                },
+                Ok(len) => warning_in(&record[..len]).into_iter().for_each(|text| warnings.add(text)),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 // Old records were overwritten; the next read returns newer ones.
-                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => more += 1,
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => warnings.more += 1,
                 Err(_) => break,
             }
         }
-        if more > 0 {
-            warnings.push(format!("and {more} more"));
+        warnings.into_lines()
+    }
+}
+
+/// Warnings without the dumps of the kernel's state that follow some of them.
+#[derive(Default)]
+struct Warnings {
+    lines: Vec<String>,
+    /// Warnings beyond the ones that are reported.
+    more: usize,
+    /// The message that memory is short, until the one that names the killed process. A dump is between them.
+    shortage: Option<String>,
+}
+
+/// Beginnings of a dump's lines. Others begin with a space.
+const DUMP: [&str; 6] = ["CPU: ", "Stack:", "Call Trace:", "Code: ", "Modules linked in:", "---[ end trace"];
+
+impl Warnings {
+    fn add(&mut self, text: String) {
+        if text.contains(" invoked oom-killer: ") {
+            self.shortage = Some(text);
+            return;
         }
-        warnings
+        if self.shortage.is_some() {
+            if !text.to_lowercase().contains("out of memory: ") {
+                return;
+            }
+            self.shortage = None;
+        }
+        if text.starts_with(' ') || DUMP.iter().any(|beginning| text.starts_with(beginning)) {
+            return;
+        }
+        if self.lines.last() == Some(&text) {
+            return;
+        }
+        if self.lines.len() < WARNINGS_MAX {
+            self.lines.push(text);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_lines(mut self) -> Vec<String> {
+        self.lines.extend(self.shortage);
+        if self.more > 0 {
+            self.lines.push(format!("and {} more", self.more));
+        }
+        self.lines
     }
 }
 
@@ -123,5 +163,37 @@ mod tests {
         for nothing in [&b""[..], b"4", b";", b"x,1;text"] {
             assert_eq!(warning_in(nothing), None);
         }
+    }
+
+    #[test]
+    fn dumps_and_repeated_warnings_are_left_out() {
+        let killed = "Out of memory: Killed process 59 (dd) total-vm:2480kB, anon-rss:64kB";
+        let log = [
+            "a warning",
+            "a warning",
+            "dd invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
+            "CPU: 0 PID: 59 Comm: dd Not tainted 6.1.176 #1 ",
+            "Stack:",
+            " 606944ba 607e7fcd 614d36b0 6067bb96",
+            "Call Trace:",
+            " [<6002d37a>] show_stack+0x184/0x193",
+            "Mem-Info:",
+            "0 pages HighMem/MovableOnly",
+            killed,
+            "a warning",
+            "WARNING: CPU: 0 PID: 1 at fs/ext4/inode.c:1 ext4_function+0x1/0x2",
+            "Call Trace:",
+            " [<6002d37a>] show_stack+0x184/0x193",
+        ];
+        let kept = |log: &[&str]| {
+            let mut warnings = Warnings::default();
+            log.iter().for_each(|line| warnings.add((*line).to_owned()));
+            warnings.into_lines()
+        };
+        assert_eq!(kept(&log), [log[0], killed, log[11], log[12]]);
+        assert_eq!(kept(&log[2..9]), [log[2]]);
+        let many: Vec<String> = (0..WARNINGS_MAX + 3).map(|number| format!("warning {number}")).collect();
+        let many = kept(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!((many.len(), many.last().map(String::as_str)), (WARNINGS_MAX + 1, Some("and 3 more")));
     }
 }

@@ -18,7 +18,7 @@ use super::host::{self, CounterReading, HostCpus, is_shell, may_wait, programs_h
 use super::instructions::instructions;
 use super::outcome::{Doing, RunError, RunOutcome};
 use super::output::{Outputs, Target};
-use super::processes::{Backend, Guest, Inheritance, describe};
+use super::processes::{Backend, Guest, Inheritance, describe, panic_reason};
 use super::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use super::replay;
 use super::run_options::RunOptions;
@@ -628,11 +628,15 @@ impl Run<'_> {
         match (status.code(), self.page.lost_process()) {
             (Some(EXIT_PROCESS_LOST), Some((pid, signal))) => RunError::ProcessKilled { pid, signal },
             (Some(EXIT_NEVER_IDLES), _) => RunError::KernelUnknown,
-            _ => RunError::GuestDied {
-                how: describe(status),
-                console: self.guest.console_text(),
-                refused_calls: self.guest.refused_calls().unwrap_or_default(),
-            },
+            _ => {
+                let console = self.guest.console_text();
+                let how = if status.success() { "a process in it shut it down".into() } else { describe(status) };
+                RunError::GuestDied {
+                    how: panic_reason(&console).unwrap_or(how),
+                    console,
+                    refused_calls: self.guest.refused_calls().unwrap_or_default(),
+                }
+            }
         }
     }
 

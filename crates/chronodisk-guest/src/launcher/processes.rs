@@ -422,3 +422,22 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         (None, None) => "no exit status".into(),
     }
 }
+
+/// Reason of a panic of the guest's kernel, in words, from the end of its console.
+pub(crate) fn panic_reason(console: &str) -> Option<String> {
+    const BEGINNING: &str = "Kernel panic - not syncing: ";
+    let (_, reason) = console.lines().rev().find_map(|line| line.split_once(BEGINNING))?;
+    Some(format!("panic: {}", reason.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panics_reason_is_found_between_other_lines() {
+        let console = "[    1.2] Kernel panic - not syncing: sysrq triggered crash\r\nCPU: 0 PID: 27\n---[ end";
+        assert_eq!(panic_reason(console).as_deref(), Some("panic: sysrq triggered crash"));
+        assert_eq!(panic_reason("Kernel command line: panic=1"), None);
+    }
+}

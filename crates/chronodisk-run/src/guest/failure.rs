@@ -10,11 +10,12 @@ pub fn guest_failure(error: RunError) -> Failure {
     match error {
         RunError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
         RunError::Device(message) => Failure::usage(message),
-        RunError::GuestDied { ref console, ref refused_calls, .. } => {
+        RunError::GuestDied { ref how, ref console, ref refused_calls } => {
+            let memory = how.contains("memory").then(|| "--memory gives the guest more".to_owned());
             let refused = (!refused_calls.is_empty())
                 .then(|| format!("the host refused these system calls to it: {}", render_refused_calls(refused_calls)));
             let output = (!console.is_empty()).then(|| format!("its last output:\n{console}"));
-            let help: Vec<String> = refused.into_iter().chain(output).collect();
+            let help: Vec<String> = memory.into_iter().chain(refused).chain(output).collect();
             if help.is_empty() { Failure::host(&error) } else { Failure::host(&error).help(help.join("\n")) }
         }
         RunError::Stage(stage, ref message) => {

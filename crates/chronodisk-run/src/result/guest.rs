@@ -261,13 +261,19 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
     if backend.backward_steps > 0 {
         warnings.push(format!("the guest's clock stepped back {} times", backend.backward_steps));
     }
-    let of_kernel = outcome.kernel_warnings.iter().map(|warning| format!("the guest's kernel logged: {warning}"));
-    warnings.extend(of_kernel);
+    warnings.extend(outcome.kernel_warnings.iter().map(|warning| of_kernel(warning)));
     if let Some(check) = outcome.check.as_ref().filter(|check| !check.clean) {
         warnings.push(format!("{} found faults", check.command));
     }
     warnings.extend(outcome.replay.iter().flat_map(replay_warnings));
     warnings
+}
+
+/// A warning of the guest's kernel, with the next step where there is one.
+fn of_kernel(warning: &str) -> String {
+    let is_out_of_memory = warning.starts_with("Out of memory: ");
+    let next_step = if is_out_of_memory { "; --memory gives the guest more" } else { "" };
+    format!("the guest's kernel logged: {warning}{next_step}")
 }
 
 /// Differences of a replay from the recorded programs.
