@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::support::{Chronodisk, processes_with, text};
+use super::support::{Chronodisk, is_root, processes_with, text};
 use super::victims::{self, NOBODY, Victims};
 
 /// As root in the guest: mounts the host's tree anew, past the overlay, and does its worst to a file there.
@@ -38,8 +38,7 @@ fn attack(chronodisk: &Chronodisk, flags: &[&str], file: &Path) -> [String; 2] {
 #[test]
 fn root_in_the_guest_changes_none_of_the_hosts_files() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: only root is root in the guest");
+    if !is_root() {
         return;
     }
     let folder = chronodisk.path("folder");

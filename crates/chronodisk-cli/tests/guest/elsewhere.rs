@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::support::{Chronodisk, processes_with, text};
+use super::support::{Chronodisk, is_root, processes_with, text};
 
 fn python_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python")
@@ -218,9 +218,7 @@ fn the_guests_own_md_raid_over_two_devices() {
         println!("SKIPPED: no mdadm (Debian: apt-get install mdadm)");
         return;
     }
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root may make an array, in a guest too");
+    if !is_root() {
         return;
     }
     let script = "set -e

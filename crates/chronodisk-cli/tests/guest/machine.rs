@@ -5,19 +5,11 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use super::programs::compiled;
-use super::support::{Chronodisk, has, text};
+use super::support::{Chronodisk, has, is_root, text};
 
 fn run(chronodisk: &Chronodisk, device: &str, flags: &[&str], script: &str) -> Output {
     let flags = [&["--capacity", "1GiB", "--quiet"], flags].concat();
     chronodisk.run(device, &flags, &["sh", "-c", script])
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("SKIPPED: what root mounts or asks the kernel for in a guest, which only root is");
-    }
-    root
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, is_root, text};
 
 /// Makes an array of level `$1` from the other devices, with a file of random bytes in ext4.
 const ARRAY: &str = "
@@ -28,9 +28,7 @@ fn chronodisk() -> Option<Chronodisk> {
         println!("SKIPPED: no mdadm (Debian: apt-get install mdadm)");
         return None;
     }
-    // SAFETY: a system call without pointers.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root may make an array, in a guest too");
+    if !is_root() {
         return None;
     }
     Chronodisk::new()

@@ -4,7 +4,7 @@
 use chronodisk_device::{BuildOptions, Profile};
 use serde_json::Value;
 
-use super::support::{Chronodisk, example, long, text};
+use super::support::{Chronodisk, example, is_root, long, text};
 use super::twins::btrfsprogs::btrfsprogs_are_here;
 use super::twins::e2fsprogs;
 use super::twins::xfsprogs::xfsprogs_are_here;
@@ -212,9 +212,7 @@ fn mirrors_of_the_guest_are_there_once() {
         println!("SKIPPED: no mdadm (Debian: apt-get install mdadm)");
         return;
     }
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root may make an array, in a guest too");
+    if !is_root() {
         return;
     }
     let flags = ["--device", "constant-100us", "--fs", "none", "--capacity", "96MiB", "--squash", "--keep", "*.db"];
@@ -296,9 +294,7 @@ fn file_systems_on_logical_volumes_are_squashed() {
         println!("SKIPPED: no lvm2 (Debian: apt-get install lvm2)");
         return;
     }
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root may use the device mapper, in a guest too");
+    if !is_root() {
         return;
     }
     let flags = ["--fs", "none", "--capacity", "600MiB", "--memory", "512MiB", "--squash", "--content", "random"];

@@ -75,6 +75,15 @@ impl Chronodisk {
 /// No guest of a test computes for so long; one whose clock stands still would, and the tests would never end.
 const CPU_SECONDS_MAX: libc::rlim_t = 600;
 
+/// Whether the tests run as root, who alone is root in a guest: mounts, makes arrays and asks the kernel for a panic.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("SKIPPED: only root is root in the guest");
+    }
+    root
+}
+
 /// Kills the child when the thread that spawns it ends, so that a test run that was interrupted
 /// leaves no guests, or when it or one of its processes computes for too long. A test's thread outlives its children,
 /// because it waits for them.

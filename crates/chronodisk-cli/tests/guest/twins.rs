@@ -23,7 +23,7 @@ use chronodisk_squash::{ContentKind, SquashOptions, SquashStore};
 use chronodisk_store::{Change, RamStore, Recording, Store, StoreError};
 use tempfile::TempDir;
 
-use super::support::{Chronodisk, example, long, text};
+use super::support::{Chronodisk, example, is_root, long, text};
 
 #[path = "../../../chronodisk-squash/tests/squash/btrfsprogs.rs"]
 pub(super) mod btrfsprogs;
@@ -442,9 +442,7 @@ fn twins_agree_on_btrfs() {
 #[test]
 fn twins_agree_on_f2fs() {
     let Some(chronodisk) = here().filter(|_| f2fs_tools_are_here()) else { return };
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root may mount, in a guest too");
+    if !is_root() {
         return;
     }
     short_history(&chronodisk, "f2fs", &[], 6);
