@@ -151,7 +151,7 @@ fn a_check_that_does_not_end_fails_its_state_alone() {
             "exec 9>f; sleep 1000000 & setsid sleep 1000000 &
              grep -qx 2 $CHRONODISK_ACK || exit 0; grep -qx 3 $CHRONODISK_ACK && exit 0; echo begins; {never_ends}"
         );
-        let flags = ["--states", "model", "--cuts", "9", "--check-timeout", "2s", "--check", &check];
+        let flags = ["--states", "model", "--cuts", "all", "--check-timeout", "2s", "--check", &check];
         let found = result(&crash(&chronodisk, &flags, &["sh", "-c", program]), 1);
         let failures = found["failures"].as_array().unwrap();
         for failure in failures {
@@ -174,7 +174,7 @@ fn a_panic_fails_its_state_alone() {
     let check = "grep -qx 2 $CHRONODISK_ACK || exit 0; grep -qx 3 $CHRONODISK_ACK && exit 0; \
         echo c >/proc/sysrq-trigger; sleep 9";
     for jobs in ["1", "2"] {
-        let flags = ["--json", "--jobs", jobs, "--states", "model", "--cuts", "9", "--check", check];
+        let flags = ["--json", "--jobs", jobs, "--states", "model", "--cuts", "all", "--check", check];
         let words = [&DEVICE[..5], &flags, &["--", "sh", "-c", program]].concat();
         let found = result(&chronodisk.command(&words).output().unwrap(), 1);
         let failures = found["failures"].as_array().unwrap();
