@@ -37,8 +37,8 @@ pub(super) struct Job {
 pub(super) enum Answer {
     /// A state was checked.
     Report(StateReport),
-    /// The guest's kernel died: its last output.
-    Died(String),
+    /// The guest's kernel died: the reason, and its last output.
+    Died { how: String, console: String },
     /// The host lacks something, or the guest could not be started.
     Failed(String),
     /// A signal ended the guest.
@@ -58,7 +58,7 @@ pub fn crash_checker() -> ExitCode {
     };
     match ended {
         Ok(()) => {}
-        Err(RunError::GuestDied { how, console, .. }) => answer(&Answer::Died(format!("{how}\n{console}"))),
+        Err(RunError::GuestDied { how, console, .. }) => answer(&Answer::Died { how, console }),
         Err(RunError::Interrupted { .. }) => answer(&Answer::Interrupted),
         Err(error) => answer(&Answer::Failed(error.to_string())),
     }

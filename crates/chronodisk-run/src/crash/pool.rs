@@ -178,8 +178,8 @@ impl<'a> Pool<'a> {
                 Err(Failure::host("a guest ended without a verdict on its state"))
             }
             (ended, Some((first, rest))) => {
-                if let (1, Some(Answer::Died(console))) = (batch.len(), ended) {
-                    let output = end_of(&console);
+                if let (1, Some(Answer::Died { how, console })) = (batch.len(), ended) {
+                    let output = format!("{how}\n{}", end_of(&console));
                     shared.judge(*first, Verdict { failed: Some(StateStep::Panic), output }, stop);
                 } else {
                     shared.queue.push_back(vec![*first]);
