@@ -153,7 +153,7 @@ fn calibrating_finds_costs_and_keeps_them() {
 fn every_installed_program_is_compared_with_its_native_run() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     // The others take twice as long together. rsync is the one with idle time.
-    let short = "tar postmark-8 sqlite rocksdb rsync zstd python";
+    let short = "tar postmark-8 sqlite rsync python";
     let all = "tar make postmark postmark-8 sqlite ffmpeg rocksdb pgbench git-clone rsync zstd redis python";
     let programs: Vec<&str> = if long() { all } else { short }.split(' ').collect();
     let named = programs.iter().flat_map(|name| ["--program", name]);

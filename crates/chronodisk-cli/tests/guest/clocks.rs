@@ -270,7 +270,7 @@ fn costs_that_no_machine_has_are_refused_by_name() {
 #[test]
 fn a_computing_program_is_interrupted_once_per_event_of_the_device() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    const REQUESTS: u64 = 4_000;
+    const REQUESTS: u64 = 2_000;
     let fio = format!(
         "fio --name=r --filename=/dev/vda --direct=1 --rw=randread --bs=4k --ioengine=libaio --iodepth=32 \
          --number_ios={REQUESTS} --output=/dev/null"

@@ -1,7 +1,7 @@
 //! The commands of the guides: the command line takes all of them, and those that need no more than a guest and some
 //! seconds do what their page says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn the_commands_of_the_guides_run() {
             by_page.remove(*page);
         }
     }
-    let mut count = 0;
+    let (mut count, mut ran) = (0, BTreeSet::new());
     for (page, commands) in by_page {
         let directory = chronodisk.path(&page);
         prepare(&directory);
@@ -161,7 +161,9 @@ fn the_commands_of_the_guides_run() {
         for command in commands {
             let contains = |part: &&str| command.text.contains(*part);
             let is_left_out = NOT_RUN.iter().any(|(part, _)| contains(part));
-            if !is_left_out && (long() || !LONG_COMMANDS.iter().any(contains)) {
+            // The first page shows a power cut as its own page does.
+            let is_known = command.text.contains(" crash ") && !ran.insert(command.text.clone());
+            if !is_left_out && !is_known && (long() || !LONG_COMMANDS.iter().any(contains)) {
                 run(&chronodisk, &directory, &command);
                 count += 1;
             }

@@ -5,7 +5,14 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{Chronodisk, is_root, text};
+use super::support::{Chronodisk, is_root, long, text};
+
+/// Levels with their members. The third takes the way of the first two.
+const ARRAYS: &[(&str, usize)] = &[("1", 2), ("5", 3), ("10", 3)];
+
+fn arrays() -> &'static [(&'static str, usize)] {
+    &ARRAYS[..if long() { 3 } else { 2 }]
+}
 
 /// Makes an array of level `$1` from the other devices, with a file of random bytes in ext4.
 const ARRAY: &str = "
@@ -66,7 +73,7 @@ fn a_member_that_dies_is_replaced_and_rebuilt() {
         test \"$(cat /sys/block/md0/md/degraded)\" = 0
         # The array survives the loss of another of the first members.
         mdadm --quiet /dev/md0 --fail /dev/vda; mdadm --quiet /dev/md0 --remove /dev/vda";
-    for (level, members) in [("1", 2), ("5", 3), ("10", 3)] {
+    for &(level, members) in arrays() {
         let (result, said) = run(&chronodisk, level, members, "kind=death,after-written=12MiB", steps);
         assert!(failed(&result, "aborted") > 0, "RAID {level}: {said}");
         assert!(said.contains("Disk failure on vdb"), "RAID {level}: {said}");
@@ -83,7 +90,7 @@ fn bad_sectors_of_a_member_are_repaired_by_a_check_of_the_array() {
         while [ \"$(cat /sys/block/md0/md/sync_action)\" != idle ]; do sleep 0.1; done
         test \"$(cat /sys/block/md0/md/degraded)\" = 0
         read_all";
-    for (level, members) in [("1", 2), ("5", 3), ("10", 3)] {
+    for &(level, members) in arrays() {
         let fault = "kind=latent,offset=8MiB,length=16MiB,rate=0.0005,after-written=10MiB";
         let (result, said) = run(&chronodisk, level, members, fault, steps);
         assert!(failed(&result, "media-error") > 0, "RAID {level}: {said}");
