@@ -7,6 +7,8 @@ extern crate pretty_assertions;
 mod certificates;
 #[path = "common/command.rs"]
 mod command;
+#[path = "common/default_signals.rs"]
+mod default_signals;
 #[path = "serve/encrypted.rs"]
 mod encrypted;
 #[path = "serve/ends.rs"]
@@ -34,6 +36,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use command::{chronodisk, text};
+use default_signals::with_default_signals;
 
 /// A folder of its own for every test's runs, sockets and files.
 struct TestFolder(tempfile::TempDir);
@@ -51,6 +54,7 @@ impl TestFolder {
         let mut command = chronodisk(arguments);
         command.env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        with_default_signals(&mut command);
         command
     }
 

@@ -225,7 +225,8 @@ struct chronodisk_page {
 	const volatile uint64_t request_bytes; /* Bytes that they read and write. */
 
 	/* Written by the guest's clock. */
-	volatile uint64_t virtual_now; /* The clock when it last stopped. */
+	/* The clock when it last stopped or jumped, or when the guest last set its timer. */
+	volatile uint64_t virtual_now;
 	volatile uint64_t kicks; /* Kicks during which the guest stood still. */
 	volatile uint64_t issuer; /* Origin of the kick, an enum chronodisk_issuer. */
 	volatile uint64_t idle_exchanges; /* Times that an idle guest waited for the device. */

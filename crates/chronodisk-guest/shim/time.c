@@ -292,6 +292,7 @@ void jump_to(uint64_t instant)
 	uint64_t now = virtual_nanos();
 	if (instant > now)
 		accounts_jump(&accounts, instant - now);
+	page->virtual_now = instant > now ? instant : now;
 }
 
 /* What the library does for the processor, which would do it in no time, begins now... */

@@ -46,7 +46,7 @@ pub use shared::filesystem::FileSystem;
 pub use shared::page::{ClockCounters, ClockOptions, INTERRUPT_NANOS_DEFAULT, Traffic};
 pub use shared::samples::{ComponentSample, Sample};
 pub use shared::spec::{CheckResult, DroppedFiles, GenericCode, RootChoice, Settled, Stage};
-pub use shared::states::{StateReport, StateStep, StatesOptions};
+pub use shared::states::{StateEvent, StateReport, StateStep, StatesOptions};
 pub use shared::time::{
     CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, PROCESSORS_MAX, QUANTUM_DEFAULT, StoppingCpu,
 };

@@ -189,6 +189,44 @@ fn a_panic_fails_its_state_alone() {
     }
 }
 
+/// On the contents that a cut leaves, a file system may wait in the kernel, where no signal ends it, and a kernel may
+/// run for ever.
+#[test]
+fn a_kernel_that_hangs_fails_its_state_alone() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    if !is_root() {
+        return;
+    }
+    let program = "cd /mnt; for i in 1 2; do echo $i >f$i; sync f$i .; echo $i >$CHRONODISK_ACK; done";
+    let hangs = [
+        // A write to a frozen file system.
+        (
+            "1",
+            "fsfreeze -f .; echo x >g",
+            "it had not ended after 1.000 s, and can't be killed: it waits in the kernel",
+        ),
+        // The guest's checker is stopped, and the guest goes on.
+        (
+            "2",
+            "kill -STOP $PPID; while :; do sleep 1; done",
+            "the guest's kernel hangs (silent for 16.000 s of its clock)",
+        ),
+    ];
+    for (jobs, hang, said) in hangs {
+        let check = format!("grep -qx 1 $CHRONODISK_ACK || exit 0; grep -qx 2 $CHRONODISK_ACK && exit 0; {hang}");
+        let flags = ["--json", "--jobs", jobs, "--states", "model", "--cuts", "all", "--check-timeout", "1s"];
+        let words = [&DEVICE[..5], &flags, &["--check", &check, "--", "sh", "-c", program]].concat();
+        let found = result(&chronodisk.command(&words).output().unwrap(), 1);
+        let failures = found["failures"].as_array().unwrap();
+        for failure in failures {
+            assert_eq!((&failure["failed"], &failure["acknowledged_lines"]), (&"check".into(), &1.into()), "{failure}");
+            assert!(failure["output"].as_str().unwrap().starts_with(said), "{failure}");
+        }
+        assert_eq!(found["states_failed"], failures.len(), "{found}");
+        assert!(found["states_checked"].as_u64().unwrap() > failures.len() as u64 + 1, "{found}");
+    }
+}
+
 #[test]
 fn the_status_of_the_command_is_that_of_crash_if_it_fails() {
     let Some(chronodisk) = Chronodisk::new() else { return };

@@ -34,7 +34,8 @@ fn programs_are_read_from(file_system: &str, further: &[&str]) {
     // A millisecond each, as far as the kernel does not read ahead.
     assert!(number(&device, "run_time_ns") > 5_000_000 + number(&host, "run_time_ns"), "{device}");
     let untimed = [&host, &device].map(|result| number(result, "untimed_read_bytes"));
-    assert!(untimed[0] > 3 << 20 && untimed[1] < 1 << 20, "{untimed:?} bytes");
+    // A busy launcher counts from the command's begin on, and may miss the loading of the program.
+    assert!(untimed[0] >= 3 << 20 && untimed[1] < 1 << 20, "{untimed:?} bytes");
 }
 
 #[test]

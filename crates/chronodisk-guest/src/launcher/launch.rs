@@ -97,6 +97,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         stages: BTreeMap::new(),
         command_began: None,
         command_ended: None,
+        last_word: None,
         ending: None,
         ending_run: EndingRun::default(),
         line_ended: false,
@@ -178,6 +179,7 @@ struct Run<'a> {
     stages: BTreeMap<Stage, Nanos>,
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
+    last_word: Option<Word>,
     ending: Option<Ending>,
     /// The ending demanded by signals.
     ending_run: EndingRun,
@@ -198,6 +200,13 @@ struct Edge {
     host: Instant,
     counters: ClockCounters,
     worked: [Worked; Work::COUNT],
+}
+
+/// Instant of the begin of the command or of its last acknowledgement.
+#[derive(Clone, Copy)]
+struct Word {
+    guest: Nanos,
+    host: Instant,
 }
 
 /// Data waiting to be relayed.
@@ -258,6 +267,7 @@ impl Run<'_> {
             self.write_out();
             self.write_guest()?;
             self.say_what_is_owed();
+            self.expect_word()?;
             if self.pulse.beats()
                 && self.screen.is_free()
                 && self.outputs.are_empty()
@@ -409,6 +419,7 @@ impl Run<'_> {
             Kind::Acknowledged => {
                 let Some((ticks, bytes)) = payload.split_first_chunk() else { return Ok(()) };
                 let at = self.instant_of(u64::from_le_bytes(*ticks));
+                self.hear_word();
                 on_event(RunEvent::Acknowledged { at, bytes: bytes.to_vec() });
             }
             Kind::Ending => self.ending = Some(serde_json::from_slice(payload).map_err(unreadable)?),
@@ -441,9 +452,36 @@ impl Run<'_> {
         let host = began.host.elapsed();
         let guest = match self.options.time {
             GuestTime::Real => Nanos::from_nanos(host.as_nanos() as u64),
-            _ => Nanos::from_nanos(self.page.counters().virtual_nanos.saturating_sub(began.counters.virtual_nanos)),
+            _ => self.now().saturating_sub(Nanos::from_nanos(began.counters.virtual_nanos)),
         };
         Some(Progress { guest, host, traffic: self.page.traffic() })
+    }
+
+    /// The guest's present instant, unless its time is the host's.
+    fn now(&self) -> Nanos {
+        Nanos::from_nanos(self.page.counters().virtual_nanos)
+    }
+
+    fn hear_word(&mut self) {
+        self.last_word = Some(Word { guest: self.now(), host: Instant::now() });
+    }
+
+    /// Fails if a guest that owes acknowledgements has given none for too long.
+    fn expect_word(&self) -> Result<(), RunError> {
+        let (Some(most), Some(word)) = (self.options.silence_max, self.last_word) else { return Ok(()) };
+        let host = word.host.elapsed();
+        let how = match self.part() {
+            Part::Command if self.now().saturating_sub(word.guest) > most => format!("silent for {most} of its clock"),
+            // A kernel that computes for ever without interrupts has a clock that stands still.
+            Part::Command if host > SILENT_HOST_TIME_RATIO * Duration::from_nanos(most.as_nanos()) => {
+                format!("silent for {} min", host.as_secs() / 60)
+            }
+            Part::After if self.command_ended.is_some_and(|ended| ended.host.elapsed() > GUEST_ENDS_WITHIN) => {
+                "it did not shut down".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(RunError::GuestHangs { how, console: self.guest.console_text() })
     }
 
     /// The guest's time at a reading of its time stamp counter.
@@ -458,6 +496,7 @@ impl Run<'_> {
         match (mark.stage, self.command_began) {
             (Stage::Command, None) => {
                 self.command_began = Some(edge);
+                self.hear_word();
                 if self.options.time.follows_typing() && host::terminals()[0] && is_shell(&self.options.command) {
                     self.page.follow_host();
                 }
@@ -708,6 +747,11 @@ struct Ready {
     guest_line: bool,
     stdin: bool,
 }
+
+/// Longest silence of a guest on the host's clock, as a multiple of the longest on its own.
+const SILENT_HOST_TIME_RATIO: u32 = 4;
+/// Longest time on the host's clock for a guest that owed acknowledgements to shut down.
+const GUEST_ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Longest time for a guest to end after it closed the connection to its backend.
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);

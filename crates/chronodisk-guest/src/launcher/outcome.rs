@@ -92,6 +92,14 @@ pub enum RunError {
         /// Number of refusals of each system call, by name.
         refused_calls: BTreeMap<String, u64>,
     },
+    /// The guest's kernel did not go on.
+    #[error("the guest's kernel hangs ({how}); the guest was ended")]
+    GuestHangs {
+        /// The event that did not come.
+        how: String,
+        /// The last text on the console.
+        console: String,
+    },
     /// The guest's clock can't serve the kernel.
     #[error(
         "the guest's kernel never idled in a way that the guest's clock knows; Linux 6.1 to 7.2 are known, without \

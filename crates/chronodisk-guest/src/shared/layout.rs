@@ -200,7 +200,7 @@ shared_struct! {
         /// Bytes that they read and write.
         request_bytes: Word<Backend>,
 
-        /// The clock when it last stopped.
+        /// The clock when it last stopped or jumped, or when the guest last set its timer.
         virtual_now: Word<Shim>,
         /// Kicks during which the guest stood still.
         kicks: Word<Shim>,

@@ -57,6 +57,16 @@ impl StateStep {
     }
 }
 
+/// A line of the checker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateEvent {
+    /// A step of the present state begins.
+    Begins(StateStep),
+    /// The present state was judged.
+    Judged(StateReport),
+}
+
 /// The report on a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateReport {
@@ -68,7 +78,7 @@ pub struct StateReport {
     pub output: String,
 }
 
-impl StateReport {
+impl StateEvent {
     /// Decodes a line that the checker wrote.
     #[must_use]
     pub fn decode(line: &[u8]) -> Option<Self> {

@@ -9,12 +9,17 @@ use std::process::ExitCode;
 
 use chronodisk_device::Profile;
 use chronodisk_guest::{
-    DeviceOptions, FileSystem, GuestTime, IdlePace, ModelChoice, RunError, RunEvent, RunOptions, StateReport,
+    DeviceOptions, FileSystem, GuestTime, IdlePace, ModelChoice, RunError, RunEvent, RunOptions, StateEvent,
     StatesOptions, StoppingCpu, StoreChoice,
 };
+use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::memory::host_memory_bytes;
+
+/// Time on the guest's clock that its checker may take beside the program of a step: it kills one that is late, and
+/// waits for its end and for a busy mount point.
+const OF_THE_CHECKER: Nanos = Nanos::from_secs(15);
 
 /// The work of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,10 +40,12 @@ pub(super) struct Job {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    /// A state was checked.
-    Report(StateReport),
+    /// A step begins, or a state was checked.
+    State(StateEvent),
     /// The guest's kernel died: the reason, and its last output.
     Died { how: String, console: String },
+    /// The guest's kernel did not go on: the event that did not come, and its last output.
+    Hung { how: String, console: String },
     /// The host lacks something, or the guest could not be started.
     Failed(String),
     /// A signal ended the guest.
@@ -59,6 +66,7 @@ pub fn crash_checker() -> ExitCode {
     match ended {
         Ok(()) => {}
         Err(RunError::GuestDied { how, console, .. }) => answer(&Answer::Died { how, console }),
+        Err(RunError::GuestHangs { how, console }) => answer(&Answer::Hung { how, console }),
         Err(RunError::Interrupted { .. }) => answer(&Answer::Interrupted),
         Err(error) => answer(&Answer::Failed(error.to_string())),
     }
@@ -69,8 +77,8 @@ fn report(line: &mut Vec<u8>, event: RunEvent) {
     let RunEvent::Acknowledged { bytes, .. } = event else { return };
     line.extend(bytes);
     while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
-        if let Some(report) = StateReport::decode(&line[..end]) {
-            answer(&Answer::Report(report));
+        if let Some(event) = StateEvent::decode(&line[..end]) {
+            answer(&Answer::State(event));
         }
         line.drain(..=end);
     }
@@ -105,6 +113,7 @@ fn options_of(job: &Job) -> Result<RunOptions, String> {
         memory_bytes: job.memory_bytes,
         mount_point: job.states.mount_point.clone(),
         settle: false,
+        silence_max: Some(job.states.check_timeout.saturating_add(OF_THE_CHECKER)),
         states: Some(job.states.clone()),
         stdout_to_stderr: true,
         ends_by_signal: true,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chronodisk_crash::State;
 use chronodisk_engine::ending::{EndRequests, kill_with_starter};
-use chronodisk_guest::{DEVICES_MAX, FileSystem, StateReport, StateStep, StatesOptions};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, StateEvent, StateStep, StatesOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acknowledged::{count_by, text_of};
@@ -158,9 +158,13 @@ impl<'a> Pool<'a> {
         shared: &Mutex<Shared<'_>>,
     ) -> Result<(), Failure> {
         let job = self.job(batch, states)?;
-        let ended = self.run(&job, shared, &mut |report: StateReport| {
-            let Some(state) = batch.get(report.device) else { return };
-            lock(shared).judge(*state, Verdict { failed: report.failed, output: report.output }, stop);
+        let mut begun = StateStep::Mount;
+        let ended = self.run(&job, shared, &mut |event| match event {
+            StateEvent::Begins(step) => begun = step,
+            StateEvent::Judged(report) => {
+                let Some(state) = batch.get(report.device) else { return };
+                lock(shared).judge(*state, Verdict { failed: report.failed, output: report.output }, stop);
+            }
         });
         job.differences
             .iter()
@@ -174,17 +178,23 @@ impl<'a> Pool<'a> {
             // The signal may have ended the guest as well, which is no finding.
             _ if stop.load(Ordering::Relaxed) || self.signals.request().is_some() => Ok(()),
             (Some(Answer::Failed(what)), _) => Err(Failure::host(format!("a guest could not check states: {what}"))),
-            (None | Some(Answer::Report(_)), Some(_)) if batch.len() == 1 => {
+            (None | Some(Answer::State(_)), Some(_)) if batch.len() == 1 => {
                 Err(Failure::host("a guest ended without a verdict on its state"))
             }
             (ended, Some((first, rest))) => {
-                if let (1, Some(Answer::Died { how, console })) = (batch.len(), ended) {
-                    let output = format!("{how}\n{}", end_of(&console));
-                    shared.judge(*first, Verdict { failed: Some(StateStep::Panic), output }, stop);
-                } else {
-                    shared.queue.push_back(vec![*first]);
-                }
-                shared.queue.extend((!rest.is_empty()).then(|| rest.to_vec()));
+                let (step, how, console) = match ended {
+                    Some(Answer::Died { how, console }) if batch.len() == 1 => (StateStep::Panic, how, console),
+                    Some(Answer::Hung { how, console }) if batch.len() == 1 => {
+                        (begun, format!("the guest's kernel hangs ({how})"), console)
+                    }
+                    _ => {
+                        shared.queue.push_back(vec![*first]);
+                        shared.queue.extend((!rest.is_empty()).then(|| rest.to_vec()));
+                        return Ok(());
+                    }
+                };
+                let output = format!("{how}\n{}", end_of(&console)).trim_end().to_owned();
+                shared.judge(*first, Verdict { failed: Some(step), output }, stop);
                 Ok(())
             }
         }
@@ -225,12 +235,12 @@ impl<'a> Pool<'a> {
         })
     }
 
-    /// Runs a job in a process of its own. Returns its last answer that is no report.
+    /// Runs a job in a process of its own. Returns its last answer that is no event of a state.
     fn run(
         &self,
         job: &Job,
         shared: &Mutex<Shared<'_>>,
-        take: &mut dyn FnMut(StateReport),
+        take: &mut dyn FnMut(StateEvent),
     ) -> Result<Option<Answer>, Failure> {
         let failed = |error: std::io::Error| Failure::host(format!("can't start a guest: {error}"));
         let mut command = Command::new(&self.executable);
@@ -251,7 +261,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-fn answers(child: &mut Child, job: &Job, take: &mut dyn FnMut(StateReport)) -> std::io::Result<Option<Answer>> {
+fn answers(child: &mut Child, job: &Job, take: &mut dyn FnMut(StateEvent)) -> std::io::Result<Option<Answer>> {
     let json = serde_json::to_vec(job)?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(&json)?;
@@ -259,7 +269,7 @@ fn answers(child: &mut Child, job: &Job, take: &mut dyn FnMut(StateReport)) -> s
     let mut last = None;
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
         match serde_json::from_str(&line?)? {
-            Answer::Report(report) => take(report),
+            Answer::State(event) => take(event),
             other => last = Some(other),
         }
     }

@@ -26,21 +26,38 @@ pub(super) struct State<'a> {
     pub options: &'a StatesOptions,
     pub caller: &'a Caller,
     pub device: usize,
+    /// Called at the begin of each step.
+    pub begins: &'a mut dyn FnMut(StateStep),
 }
 
-type Step = Result<(), (StateStep, String)>;
+/// A failed step.
+pub(super) struct Failed {
+    pub step: StateStep,
+    pub output: String,
+    /// A process of it stays in the kernel, and holds the device or the mount point.
+    pub is_stuck: bool,
+}
+
+type Step = Result<(), Failed>;
+
+impl Failed {
+    fn new(step: StateStep, output: impl Into<String>) -> Self {
+        Failed { step, output: output.into(), is_stuck: false }
+    }
+}
 
 impl State<'_> {
-    /// Takes the state through all steps; an error is the failed step with its output.
+    /// Takes the state through all steps.
     ///
     /// The output names the first device, so that it does not depend on the place of the state in its guest.
-    pub fn check(&self) -> Step {
-        self.take_steps().map_err(|(step, output)| (step, output.replace(&self.device(), DEVICE)))
+    pub fn check(&mut self) -> Step {
+        let device = self.device();
+        self.take_steps().map_err(|failed| Failed { output: failed.output.replace(&device, DEVICE), ..failed })
     }
 
-    fn take_steps(&self) -> Step {
+    fn take_steps(&mut self) -> Step {
         self.copy_acknowledged()
-            .map_err(|error| (StateStep::Check, format!("the acknowledged lines can't be read: {error}")))?;
+            .map_err(|error| Failed::new(StateStep::Check, format!("the acknowledged lines can't be read: {error}")))?;
         if self.options.file_system == FileSystem::None {
             return self.run_check();
         }
@@ -50,6 +67,9 @@ impl State<'_> {
         self.check_file_system()?;
         self.mount(StateStep::Remount)?;
         let checked = self.run_check();
+        if checked.as_ref().is_err_and(|failed| failed.is_stuck) {
+            return checked;
+        }
         let unmounted = self.unmount();
         checked.and(unmounted)
     }
@@ -59,15 +79,17 @@ impl State<'_> {
     }
 
     /// ext2 has no journal: its checker is its recovery.
-    fn repair_without_journal(&self) {
+    fn repair_without_journal(&mut self) {
         if self.options.file_system == FileSystem::Ext2 {
+            (self.begins)(StateStep::Mount);
             let _ = output_of(Command::new("e2fsck").args(["-f", "-y", &self.device()]), self.options.check_timeout);
         }
     }
 
-    fn mount(&self, step: StateStep) -> Step {
+    fn mount(&mut self, step: StateStep) -> Step {
+        (self.begins)(step);
         let options = self.options;
-        fs::create_dir_all(&options.mount_point).map_err(|error| (step, error.to_string()))?;
+        fs::create_dir_all(&options.mount_point).map_err(|error| Failed::new(step, error.to_string()))?;
         let kind = options.mount_type.as_deref().unwrap_or(options.file_system.name());
         let mut command = Command::new("mount");
         command.args(["-t", kind]);
@@ -77,7 +99,8 @@ impl State<'_> {
         self.expect_success(step, command.arg(self.device()).arg(&options.mount_point))
     }
 
-    fn unmount(&self) -> Step {
+    fn unmount(&mut self) -> Step {
+        (self.begins)(StateStep::Unmount);
         let at = self.options.mount_point.as_str();
         for _ in 0..100 {
             match unmount(at, UnmountFlags::empty()) {
@@ -86,12 +109,12 @@ impl State<'_> {
                     return Ok(());
                 }
                 Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
-                Err(error) => return Err((StateStep::Unmount, format!("{at}: {error}"))),
+                Err(error) => return Err(Failed::new(StateStep::Unmount, format!("{at}: {error}"))),
             }
         }
         // The next state needs the mount point.
         let _ = unmount(at, UnmountFlags::DETACH);
-        Err((StateStep::Unmount, format!("{at} stayed busy")))
+        Err(Failed::new(StateStep::Unmount, format!("{at} stayed busy")))
     }
 
     /// btrfs remembers a device by its UUID, which all states have.
@@ -102,8 +125,9 @@ impl State<'_> {
         }
     }
 
-    fn check_file_system(&self) -> Step {
+    fn check_file_system(&mut self) -> Step {
         let Some(words) = self.options.file_system.checker(&self.device()) else { return Ok(()) };
+        (self.begins)(StateStep::FileSystem);
         self.expect_success(StateStep::FileSystem, Command::new(&words[0]).args(&words[1..]))
     }
 
@@ -118,7 +142,8 @@ impl State<'_> {
         format!("/dev/chronodisk-acknowledged-{}", self.device)
     }
 
-    fn run_check(&self) -> Step {
+    fn run_check(&mut self) -> Step {
+        (self.begins)(StateStep::Check);
         let mut command = Command::new("sh");
         command.args(["-c", &self.options.check]);
         command.env("CHRONODISK_ACK", self.acknowledged());
@@ -127,7 +152,8 @@ impl State<'_> {
         if self.options.file_system != FileSystem::None {
             command.current_dir(&self.options.mount_point);
         } else {
-            own(Path::new(&self.device()), uid, gid).map_err(|error| (StateStep::Check, error.to_string()))?;
+            own(Path::new(&self.device()), uid, gid)
+                .map_err(|error| Failed::new(StateStep::Check, error.to_string()))?;
         }
         // SAFETY: only system calls between fork and exec; the data were made before.
         unsafe {
@@ -146,14 +172,18 @@ impl State<'_> {
         match output_of(command, timeout) {
             Ok((Ended::InTime(status), _)) if status.success() => Ok(()),
             Ok((ended, output)) => {
+                let is_stuck = matches!(ended, Ended::Stuck);
                 let ended = match ended {
                     Ended::InTime(status) if output.is_empty() => status.to_string(),
                     Ended::InTime(_) => String::new(),
                     Ended::Killed => format!("it had not ended after {timeout}, and was killed"),
+                    Ended::Stuck => {
+                        format!("it had not ended after {timeout}, and can't be killed: it waits in the kernel")
+                    }
                 };
-                Err((step, [output, ended].join("\n").trim().to_owned()))
+                Err(Failed { step, output: [output, ended].join("\n").trim().to_owned(), is_stuck })
             }
-            Err(error) => Err((step, format!("{}: {error}", command.get_program().display()))),
+            Err(error) => Err(Failed::new(step, format!("{}: {error}", command.get_program().display()))),
         }
     }
 }
@@ -167,7 +197,12 @@ enum Ended {
     InTime(ExitStatus),
     /// The timeout had passed.
     Killed,
+    /// It can't be killed either.
+    Stuck,
 }
+
+/// Longest time on the guest's clock for a killed command to end, unless it waits in the kernel.
+const KILLED_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs a command to its end, or until a timeout on the guest's clock, and kills all processes that it leaves behind.
 /// Its output goes to a file, which needs no reader meanwhile.
@@ -175,15 +210,20 @@ fn output_of(command: &mut Command, timeout: Nanos) -> io::Result<(Ended, String
     let mut file = File::from(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?);
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?);
     let mut child = command.spawn()?;
-    let in_time = wait_for(Pid::from_child(&child), Duration::from_nanos(timeout.as_nanos()));
+    let pid = Pid::from_child(&child);
+    let in_time = wait_for(pid, Duration::from_nanos(timeout.as_nanos()));
     // They would keep the file system busy. This process and the guest's first one are spared, and there are no others.
     // SAFETY: the call takes no pointer.
     unsafe { libc::kill(-1, libc::SIGKILL) };
-    let status = child.wait()?;
+    let status = if wait_for(pid, KILLED_ENDS_WITHIN)? { Some(child.wait()?) } else { None };
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
-    let ended = if in_time? { Ended::InTime(status) } else { Ended::Killed };
+    let ended = match (in_time?, status) {
+        (true, Some(status)) => Ended::InTime(status),
+        (false, Some(_)) => Ended::Killed,
+        (_, None) => Ended::Stuck,
+    };
     Ok((ended, String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 
