@@ -22,7 +22,7 @@ use super::processes::{Backend, Guest, Inheritance, describe, panic_reason};
 use super::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use super::replay;
 use super::run_options::RunOptions;
-use super::signals::{Demand, EndingRun, Part, Signals, TerminalGuard};
+use super::signals::{Demand, EndingRun, GUEST_ENDS_WITHIN, Part, Signals, TerminalGuard};
 use crate::kernel::installed::UserModeLinux;
 use crate::kernel::programs::{HostLacks, require_program};
 use crate::recording::Recording;
@@ -97,7 +97,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         stages: BTreeMap::new(),
         command_began: None,
         command_ended: None,
-        last_word: None,
+        last_heartbeat: None,
         ending: None,
         ending_run: EndingRun::default(),
         line_ended: false,
@@ -179,7 +179,7 @@ struct Run<'a> {
     stages: BTreeMap<Stage, Nanos>,
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
-    last_word: Option<Word>,
+    last_heartbeat: Option<Heartbeat>,
     ending: Option<Ending>,
     /// The ending demanded by signals.
     ending_run: EndingRun,
@@ -204,7 +204,7 @@ struct Edge {
 
 /// Instant of the begin of the command or of its last acknowledgement.
 #[derive(Clone, Copy)]
-struct Word {
+struct Heartbeat {
     guest: Nanos,
     host: Instant,
 }
@@ -267,7 +267,7 @@ impl Run<'_> {
             self.write_out();
             self.write_guest()?;
             self.say_what_is_owed();
-            self.expect_word()?;
+            self.check_heartbeat()?;
             if self.pulse.beats()
                 && self.screen.is_free()
                 && self.outputs.are_empty()
@@ -419,7 +419,7 @@ impl Run<'_> {
             Kind::Acknowledged => {
                 let Some((ticks, bytes)) = payload.split_first_chunk() else { return Ok(()) };
                 let at = self.instant_of(u64::from_le_bytes(*ticks));
-                self.hear_word();
+                self.note_heartbeat();
                 on_event(RunEvent::Acknowledged { at, bytes: bytes.to_vec() });
             }
             Kind::Ending => self.ending = Some(serde_json::from_slice(payload).map_err(unreadable)?),
@@ -462,19 +462,21 @@ impl Run<'_> {
         Nanos::from_nanos(self.page.counters().virtual_nanos)
     }
 
-    fn hear_word(&mut self) {
-        self.last_word = Some(Word { guest: self.now(), host: Instant::now() });
+    fn note_heartbeat(&mut self) {
+        self.last_heartbeat = Some(Heartbeat { guest: self.now(), host: Instant::now() });
     }
 
     /// Fails if a guest that owes acknowledgements has given none for too long.
-    fn expect_word(&self) -> Result<(), RunError> {
-        let (Some(most), Some(word)) = (self.options.silence_max, self.last_word) else { return Ok(()) };
-        let host = word.host.elapsed();
+    fn check_heartbeat(&self) -> Result<(), RunError> {
+        let (Some(most), Some(last)) = (self.options.heartbeat_timeout, self.last_heartbeat) else { return Ok(()) };
+        let host = last.host.elapsed();
         let how = match self.part() {
-            Part::Command if self.now().saturating_sub(word.guest) > most => format!("silent for {most} of its clock"),
+            Part::Command if self.now().saturating_sub(last.guest) > most => {
+                format!("no progress for {most} on its clock")
+            }
             // A kernel that computes for ever without interrupts has a clock that stands still.
-            Part::Command if host > SILENT_HOST_TIME_RATIO * Duration::from_nanos(most.as_nanos()) => {
-                format!("silent for {} min", host.as_secs() / 60)
+            Part::Command if host > HOST_TIMEOUT_RATIO * Duration::from_nanos(most.as_nanos()) => {
+                format!("no progress for {} min", host.as_secs() / 60)
             }
             Part::After if self.command_ended.is_some_and(|ended| ended.host.elapsed() > GUEST_ENDS_WITHIN) => {
                 "it did not shut down".to_owned()
@@ -496,7 +498,7 @@ impl Run<'_> {
         match (mark.stage, self.command_began) {
             (Stage::Command, None) => {
                 self.command_began = Some(edge);
-                self.hear_word();
+                self.note_heartbeat();
                 if self.options.time.follows_typing() && host::terminals()[0] && is_shell(&self.options.command) {
                     self.page.follow_host();
                 }
@@ -748,10 +750,8 @@ struct Ready {
     stdin: bool,
 }
 
-/// Longest silence of a guest on the host's clock, as a multiple of the longest on its own.
-const SILENT_HOST_TIME_RATIO: u32 = 4;
-/// Longest time on the host's clock for a guest that owed acknowledgements to shut down.
-const GUEST_ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of the heartbeat on the host's clock, as a multiple of the one on the guest's.
+const HOST_TIMEOUT_RATIO: u32 = 4;
 
 /// Longest time for a guest to end after it closed the connection to its backend.
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);

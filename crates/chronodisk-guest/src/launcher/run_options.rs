@@ -85,7 +85,7 @@ pub struct RunOptions {
     /// States of a device that the guest checks in place of a command; the devices hold them.
     pub states: Option<StatesOptions>,
     /// Longest time on the guest's clock between two acknowledgements. The guest is ended after it.
-    pub silence_max: Option<Nanos>,
+    pub heartbeat_timeout: Option<Nanos>,
     /// Whether the command has a pipe for acknowledgements, named by `$CHRONODISK_ACK`.
     pub acknowledges: bool,
     /// Whether the command's standard output goes to this process's standard error.
@@ -128,7 +128,7 @@ impl RunOptions {
             replay: None,
             recording: None,
             states: None,
-            silence_max: None,
+            heartbeat_timeout: None,
             acknowledges: false,
             stdout_to_stderr: false,
             ends_by_signal: false,

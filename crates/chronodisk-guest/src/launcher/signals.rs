@@ -118,7 +118,7 @@ pub(crate) struct EndingRun {
 /// Longest time for a killed command to end: it takes milliseconds, unless it waits for its device in the kernel.
 const KILLED_GOES_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the unmount and for the end of the guest.
-const GUEST_ENDS_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const GUEST_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 impl EndingRun {
     /// A signal that asks to end has come.

@@ -19,7 +19,7 @@ use crate::memory::host_memory_bytes;
 
 /// Time on the guest's clock that its checker may take beside the program of a step: it kills one that is late, and
 /// waits for its end and for a busy mount point.
-const OF_THE_CHECKER: Nanos = Nanos::from_secs(15);
+const CHECKER_OVERHEAD: Nanos = Nanos::from_secs(15);
 
 /// The work of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ fn options_of(job: &Job) -> Result<RunOptions, String> {
         memory_bytes: job.memory_bytes,
         mount_point: job.states.mount_point.clone(),
         settle: false,
-        silence_max: Some(job.states.check_timeout.saturating_add(OF_THE_CHECKER)),
+        heartbeat_timeout: Some(job.states.check_timeout.saturating_add(CHECKER_OVERHEAD)),
         states: Some(job.states.clone()),
         stdout_to_stderr: true,
         ends_by_signal: true,

@@ -84,7 +84,7 @@ pub(super) fn run_options(
         drop_caches: arguments.drop_caches,
         check: arguments.check,
         states: None,
-        silence_max: None,
+        heartbeat_timeout: None,
         acknowledges: false,
         command,
         replay,
