@@ -163,7 +163,7 @@ class Program:
     options: tuple[str, ...] = ()
     #: Whether the search finds failing states.
     loses: bool = False
-    #: Whether a thousand states are wanted.
+    #: Whether as many states as the option says are wanted, however many cuts they take.
     many: bool = False
     #: What the program's documentation, or its code, says.
     promise: str = ""

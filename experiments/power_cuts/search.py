@@ -7,6 +7,7 @@ promises durability must have no failing state, and one that gives up its promis
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -26,6 +27,12 @@ DEVICE = "nearline-20tb"
 CAPACITY = {"ext4": "64MiB", "xfs": "320MiB", "btrfs": "256MiB"}
 #: The name of the states that no program makes.
 WITHOUT = "states without a file system"
+#: Cuts of the first try to find a number that gives enough states.
+CUTS_TRIED = 200
+#: Cuts per state at most.
+CUTS_MAX = 20
+#: Share of the states wanted that a try must have.
+STATES_MARGIN = 1.04
 #: Bytes of the output of a failing check that are kept.
 OUTPUT_BYTES = 200
 
@@ -58,13 +65,32 @@ def version_of(program: Program) -> str:
     return found.group() if found else printed.strip()
 
 
-def search(program: Program, file_system: str, cuts: str, folder: Path) -> dict[str, Any]:
+def words_for(program: Program, file_system: str, cuts: int, run: Path) -> list[str]:
+    """Give the words of `chronodisk crash` that run a program and check its states."""
+    words = ["--device", DEVICE, "--capacity", CAPACITY[file_system], "--fs", file_system, "--cuts", str(cuts)]
+    words += [*program.options, "--check", program.check, "-o", str(run)]
+    return [*words, "--", "sh", "-c", program.script, "sh", *program.words]
+
+
+def cuts_for(program: Program, file_system: str, states: int, folder: Path) -> int:
+    """Find a number of cuts that gives more than this number of states. Each try makes all states and checks one."""
+    cuts = CUTS_TRIED
+    while True:
+        run = folder / f"{PROGRAMS.index(program)}-{file_system}-{cuts}"
+        distinct = crash(["--only", "1", *words_for(program, file_system, cuts, run)])[0]["states_distinct"]
+        # Another run of the program has other requests, and so a few states more or less.
+        if distinct >= STATES_MARGIN * states:
+            return cuts
+        if cuts > states * CUTS_MAX:
+            raise CommandFailed(f"{program.name} on {file_system}: {cuts} cuts give {distinct} states only")
+        cuts = math.ceil(cuts * max(STATES_MARGIN**2 * states / max(distinct, 1), STATES_MARGIN))
+
+
+def search(program: Program, file_system: str, cuts: int, folder: Path) -> dict[str, Any]:
     """Run a program, and check the states of its device."""
     run = folder / f"{PROGRAMS.index(program)}-{file_system}"
-    words = ["--device", DEVICE, "--capacity", CAPACITY[file_system], "--fs", file_system, "--cuts", cuts]
-    words += [*program.options, "--check", program.check, "-o", str(run)]
     load = os.getloadavg()[0]
-    result, elapsed_s = crash([*words, "--", "sh", "-c", program.script, "sh", *program.words])
+    result, elapsed_s = crash(words_for(program, file_system, cuts, run))
     # Makes all states again, and checks one.
     _, one_s = crash(["--from", str(run), "--only", "1"])
     checked = result["states_checked"]
@@ -109,8 +135,8 @@ def without_mount(folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Search all programs, and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cuts", type=int, default=60, help="cuts of a program; 2 or 3 states each (default: 60)")
-    parser.add_argument("--many", type=int, default=500, help="cuts for a thousand states (default: 500)")
+    parser.add_argument("--cuts", type=int, default=20, help="cuts of a program (default: 20)")
+    parser.add_argument("--states", type=int, default=1000, help="states of a program that needs many (default: 1000)")
     parser.add_argument("--only", default="", help="the programs whose names contain this; others keep their result")
     arguments = parser.parse_args()
     kept = json.loads((RESULTS / f"{NAME}.json").read_text()) if arguments.only else {}
@@ -121,8 +147,10 @@ def main() -> None:
         for program in PROGRAMS:
             for file_system in program.file_systems if arguments.only in program.name else ():
                 note(f"{program.name} on {file_system}")
-                cuts = arguments.many if program.many else arguments.cuts
-                row = search(program, file_system, str(cuts), Path(folder))
+                cuts = arguments.cuts
+                if program.many:
+                    cuts = cuts_for(program, file_system, arguments.states, Path(folder))
+                row = search(program, file_system, cuts, Path(folder))
                 note(f"  {row['checked']} states, {row['failed']} failed, {row['elapsed_s']} s")
                 found[program.name, file_system] = row
         none = kept.get("without_mount", {})
