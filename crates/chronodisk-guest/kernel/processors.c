@@ -43,6 +43,8 @@ static int line_is_open;
 
 static int running;
 static int frozen;		/* processors that wait for the emulator's answer to a kick */
+static s64 completed_at;	/* instant of completions whose interrupt is on its way; 0: none */
+static s64 completed_on_host;	/* the host's time then */
 static s64 shown;		/* the most that has been read */
 static s64 asked_until;		/* the emulator has been told of this instant */
 static int lock;
@@ -200,7 +202,7 @@ unsigned long long virtual_clock_counter(void)
 	struct processor *c = own_processor();
 
 	count(&clock_page->tsc_reads, 1);
-	c->owed += (s64)clock_page->tsc_extra_nanos - (s64)clock_page->fault_extra_nanos;
+	c->owed += counter_nanos() - trap_nanos - (s64)clock_page->fault_extra_nanos;
 	c->is_free = 1;
 	return (u64)((unsigned __int128)virtual_clock_read() * clock_page->tsc_hertz / UM_NSEC_PER_SEC);
 }
@@ -300,31 +302,75 @@ static struct chronodisk_answer ask(enum chronodisk_ask kind, s64 at, s64 guest_
 
 static void wake_at(struct processor *c, s64 v);
 
-/* The emulator has completed requests: its interrupt comes to the first processor, by SIGIO. Under the lock. */
-static void interrupt(const struct chronodisk_answer *answer, int ended_idling)
+/*
+ * The emulator has completed requests. The host's signal for it comes to the first processor, whose kernel hands each
+ * request to the processor that submitted it. That one goes on at the instant of the completion, however far the
+ * first one is. Under the lock.
+ */
+static void interrupt(const struct chronodisk_answer *answer)
 {
 	struct processor *first = &processors[0];
 
 	if (!answer->completed)
 		return;
 	count(&clock_page->interrupts, 1);
+	completed_on_host = clock_of(CLOCK_MONOTONIC);
+	__atomic_store_n(&completed_at, larger((s64)answer->virtual_now, 1), __ATOMIC_RELEASE);
 	if (first->state == IDLE)
 		wake_at(first, (s64)answer->virtual_now);
-	price(first, (s64)(answer->completed * clock_page->completion_nanos + (ended_idling ? clock_page->wake_up_nanos : 0)));
 	if (first->stub)
 		os_alarm_process(first->stub);
 }
 
-static int is_due(s64 instant)
+/* Host time after which an interrupt is no longer waited for. */
+#define INTERRUPT_NANOS_MAX 2000000
+
+/* Whether completions of the emulator have not reached their processors yet. */
+static int interrupt_is_on_its_way(void)
 {
-	return !frozen && clock_page->completion_bound != CHRONODISK_NEVER && (s64)clock_page->completion_bound <= instant;
+	return __atomic_load_n(&completed_at, __ATOMIC_ACQUIRE) &&
+	       clock_of(CLOCK_MONOTONIC) - completed_on_host < INTERRUPT_NANOS_MAX;
 }
 
-static void deliver(s64 until)
+/* The kernel begins and ends to look at the requests that have completed. */
+void virtual_clock_begin_interrupt(void)
 {
-	struct chronodisk_answer answer = ask(CHRONODISK_ASK_INTERRUPT, until, 0);
+	if (virtual_clock_on)
+		own_processor()->in_interrupt = 1;
+}
 
-	interrupt(&answer, 0);
+void virtual_clock_end_interrupt(void)
+{
+	if (!virtual_clock_on)
+		return;
+	own_processor()->in_interrupt = 0;
+	__atomic_store_n(&completed_at, 0, __ATOMIC_RELEASE);
+}
+
+/* A request has completed, on the processor that submitted it. */
+void virtual_clock_completed(void)
+{
+	struct processor *c = own_processor();
+
+	if (!virtual_clock_on)
+		return;
+	price(c, (s64)(clock_page->completion_nanos + (c->was_idle ? clock_page->wake_up_nanos : 0)));
+	c->was_idle = 0;
+}
+
+/* Completions of one instant at a time: what their processors then submit may come before the next. */
+static int is_due(s64 instant)
+{
+	return !frozen && clock_page->completion_bound != CHRONODISK_NEVER &&
+	       (s64)clock_page->completion_bound <= instant && !interrupt_is_on_its_way();
+}
+
+/* All running processors have reached the first completion. Under the lock. */
+static void deliver(void)
+{
+	struct chronodisk_answer answer = ask(CHRONODISK_ASK_INTERRUPT, (s64)clock_page->completion_bound, 0);
+
+	interrupt(&answer);
 }
 
 /* While the emulator works on a kick it would answer late, and all would wait. */
@@ -336,7 +382,7 @@ static void deliver_due(s64 until)
 		return;
 	take(&old);
 	if (is_due(until))
-		deliver(until);
+		deliver();
 	release(&old);
 }
 
@@ -393,22 +439,26 @@ static int try_kick_lock(void *word)
 
 /*
  * Requests arrive in the order of virtual time: a processor that is ahead lets the others catch up before its kick,
- * and before it holds a lock. A blocked processor can't catch up, and is left out.
+ * and before it holds a lock; those that idle get the completions that come before. A blocked processor can't catch
+ * up, and is left out.
  */
 void virtual_clock_wait_for_order(void)
 {
 	struct processor *c = own_processor();
 	s64 until;
 
-	if (!virtual_clock_on || running < 2)
+	if (!virtual_clock_on)
 		return;
 	begin_own_work();
 	until = clock_of(CLOCK_MONOTONIC) + ORDER_NANOS_MAX;
-	while (__atomic_load_n(&running, __ATOMIC_RELAXED) > 1) {
-		s64 least = floor_of(c, 1);
+	while (clock_of(CLOCK_MONOTONIC) < until) {
+		s64 least = floor_of(c, 1), v = own_v();
 
-		if (least < 0 || least >= own_v() || clock_of(CLOCK_MONOTONIC) > until)
-			break;
+		if (least < 0 || least >= v) {
+			deliver_due(v);
+			if (!interrupt_is_on_its_way() && (running < 2 || floor_of(c, 1) >= v))
+				break;
+		}
 		nap(10000);
 	}
 	end_own_work(c);
@@ -508,6 +558,7 @@ static void wake_at(struct processor *c, s64 v)
 	int i;
 
 	set_v(c, v);
+	c->was_idle = 1;
 	__atomic_store_n(&c->state, RUNNING, __ATOMIC_RELEASE);
 	/* Its kernel may spin until the next tick, and has no other alarm. */
 	arm((int)(c - processors));
@@ -564,11 +615,16 @@ static void jump(void)
 	struct processor *first = first_timer();
 	s64 from = shown, to;
 
+	while (is_due(shown)) {
+		deliver();
+		if (running)
+			return;
+	}
 	if (clock_page->outstanding) {
 		struct chronodisk_answer answer = ask(CHRONODISK_ASK_IDLE, shown, first ? first->deadline : 0);
 
 		count(&clock_page->idle_exchanges, 1);
-		interrupt(&answer, 1);
+		interrupt(&answer);
 		to = (s64)answer.virtual_now;
 	} else if (first) {
 		to = first->deadline;
@@ -629,7 +685,7 @@ static int goes_on_idling(struct processor *c, int woken)
 		return 0;
 	least = floor_of_others(c);
 	if (least >= 0 && is_due(least))
-		deliver(least);
+		deliver();
 	if (c->state != IDLE)
 		return 0;
 	if (woken) {
@@ -702,7 +758,7 @@ int virtual_clock_send_ipi(int cpu, int (*send)(int, int), int vector)
 	begin_own_work();
 	take(&old);
 	if (c->state == IDLE)
-		wake_at(c, own_v());
+		wake_at(c, own_processor()->in_interrupt && completed_at ? completed_at : own_v());
 	err = send(cpu, vector);
 	release(&old);
 	end_own_work(own_processor());
@@ -788,11 +844,42 @@ void virtual_clock_init(void)
 	virtual_clock_on = 1;
 }
 
+/*
+ * A stop of a program is cheapest if its kernel is on the same processor of the host. So each of the guest's has one
+ * of those that the launcher gives, and the programs follow it.
+ */
+static int settle_on_host_cpu(int cpu)
+{
+	cpu_set_t allowed, only;
+	int of = 0, i;
+
+	if (syscall(__NR_sched_getaffinity, 0, sizeof(allowed), &allowed) <= 0)
+		return 0;
+	for (i = 0; i < CPU_SETSIZE; i++)
+		of += !!CPU_ISSET(i, &allowed);
+	cpu %= larger(of, 1);
+	for (i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &allowed) && !cpu--)
+			break;
+	if (i == CPU_SETSIZE)
+		return 0;
+	CPU_ZERO(&only);
+	CPU_SET(i, &only);
+	return syscall(__NR_sched_setaffinity, 0, sizeof(only), &only) ? 0 : i + 1;
+}
+
+/* Processor of the host that its programs run on, plus one; 0: any. */
+int virtual_clock_host_cpu(void)
+{
+	return virtual_clock_on ? own_processor()->host_cpu : 0;
+}
+
 void virtual_clock_start_cpu(int cpu)
 {
 	struct processor *c = &processors[cpu];
 	sigset_t old;
 
+	c->host_cpu = clock_page->program_cpu == CPU_OF_KERNEL ? settle_on_host_cpu(cpu) : 0;
 	take(&old);
 	c->tid = (int)syscall(__NR_gettid);
 	c->work = CHRONODISK_WORK_OTHER;

@@ -19,6 +19,7 @@ enum state { OFF, RUNNING, IDLE };
 struct processor {
 	enum state state;
 	int tid;
+	int host_cpu;		/* of the host, plus one; 0: any */
 	unsigned int seq;	/* odd while its own thread changes what follows */
 	s64 base;
 	s64 user;		/* CPU time of finished stretches of programs */
@@ -35,14 +36,17 @@ struct processor {
 	int last_stub;
 	s64 stub_from;		/* its CPU time then */
 	s64 ran;		/* CPU time of the last stretch of a program, unadjusted */
-	unsigned int stops;
-	int is_sample;		/* its program makes its last system call again */
+	unsigned int stops;	/* of programs, for system calls */
+	unsigned int counter_stops;	/* and to read the time-stamp counter */
+	int sample_sig;		/* its program stops again for a sample, by this signal; 0: it does not */
 	s64 owed;		/* of stops, still to be taken off programs */
 	s64 v;			/* last known */
 	int futile_alarms;	/* in a row */
 	s64 alarm_v;		/* v at the last alarm */
 	s64 deadline;		/* of its timer; 0: none */
 	s64 interval;
+	int was_idle;		/* and has had no completion and run no program since */
+	int in_interrupt;	/* of the device */
 	int blocked;		/* its own thread waits for another processor; v stands still */
 	int own_depth;		/* the clock's own work is under way */
 	s64 own_begun;		/* its thread's CPU time then */
@@ -60,6 +64,7 @@ void look_for_completions(void);
 /* processors_work.c */
 void end_piece(struct processor *c);
 void price(struct processor *c, s64 nanos);
+s64 counter_nanos(void);
 
 static inline s64 clock_of(clockid_t clock)
 {

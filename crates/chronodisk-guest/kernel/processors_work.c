@@ -6,12 +6,18 @@
 #include <sysdep/ptrace.h>
 #include "processors_internal.h"
 
+/* Of the latest samples. */
+struct mean {
+	s64 nanos;
+	int samples;
+};
+
 static s64 probed[PROBES];
 static int probes;
 static s64 probed_mean;		/* of the probes */
 static s64 sampled_at_probes;	/* the samples' mean then */
-static s64 sampled;		/* and now */
-static int samples;
+static struct mean sampled;	/* and now */
+static struct mean counter_sampled;	/* of stops at reads of the time-stamp counter */
 
 /* ---- The kernel's work ---- */
 
@@ -140,6 +146,7 @@ void virtual_clock_enter_user(int pid, long result)
 	__atomic_store_n(&c->stub, pid, __ATOMIC_RELEASE);
 	end_change(c);
 	c->last_stub = pid;
+	c->was_idle = 0;
 	look_for_completions();
 }
 
@@ -164,7 +171,7 @@ static void note_probe(s64 ran)
 	for (at = 0; at < PROBES - PROBES_INTERRUPTED; at++)
 		sum += probed[at];
 	trap_nanos = probed_mean = sum / (PROBES - PROBES_INTERRUPTED);
-	sampled_at_probes = sampled;
+	sampled_at_probes = sampled.nanos;
 }
 
 /*
@@ -180,15 +187,40 @@ static void note_probe(s64 ran)
 /* Of the instruction `syscall`. */
 #define SYSCALL_BYTES 2
 
-static void note_sample(s64 ran)
+static void note_sample(struct mean *mean, s64 ran)
 {
-	if (samples)
-		ran = smaller(ran, SAMPLE_MEANS_MAX * sampled);
-	if (samples < SAMPLES_OF_MEAN)
-		samples++;
-	sampled = (sampled * (samples - 1) + ran) / samples;
+	if (mean->samples)
+		ran = smaller(ran, SAMPLE_MEANS_MAX * mean->nanos);
+	if (mean->samples < SAMPLES_OF_MEAN)
+		mean->samples++;
+	mean->nanos = (mean->nanos * (mean->samples - 1) + ran) / mean->samples;
 	if (sampled_at_probes)
-		trap_nanos = probed_mean * sampled / sampled_at_probes;
+		trap_nanos = probed_mean * sampled.nanos / sampled_at_probes;
+}
+
+/* CPU time of a stop at a read of the time-stamp counter. */
+s64 counter_nanos(void)
+{
+	if (!counter_sampled.samples || !sampled_at_probes)
+		return trap_nanos + (s64)clock_page->tsc_extra_nanos;
+	return probed_mean * counter_sampled.nanos / sampled_at_probes;
+}
+
+/*
+ * Whether the program is to stop again for a sample: its next stop is to be by this signal. Counts its stops, of which
+ * one in so many is a sample.
+ */
+static int is_sampled(struct processor *c, int sig, unsigned int *stops, unsigned int stops_per_sample)
+{
+	if (c->sample_sig) {
+		c->sample_sig = 0;
+		return 0;
+	}
+	if (++*stops % stops_per_sample)
+		return 0;
+	c->sample_sig = sig;
+	c->is_free = 1;
+	return 1;
 }
 
 /* A program has stopped for a system call. Returns whether it is to make the call again. */
@@ -197,18 +229,20 @@ int virtual_clock_repeats_call(unsigned long *regs)
 	struct processor *c = own_processor();
 	int is_probing = probes > 0 && probes < PROBES;
 
-	if (!virtual_clock_on)
+	if (!virtual_clock_on ||
+	    !is_sampled(c, SIGSYS, &c->stops, is_probing ? STOPS_PER_SAMPLE_OF_PROBES : STOPS_PER_SAMPLE))
 		return 0;
-	if (c->is_sample) {
-		c->is_sample = 0;
-		return 0;
-	}
-	if (++c->stops % (is_probing ? STOPS_PER_SAMPLE_OF_PROBES : STOPS_PER_SAMPLE))
-		return 0;
-	c->is_sample = c->is_free = 1;
 	regs[HOST_IP] -= SYSCALL_BYTES;
 	regs[HOST_AX] = regs[HOST_ORIG_AX];
 	return 1;
+}
+
+/* A program has stopped to read the time-stamp counter. Returns whether it is to read it again. */
+int virtual_clock_repeats_counter_read(void)
+{
+	struct processor *c = own_processor();
+
+	return is_sampled(c, SIGSEGV, &c->counter_stops, STOPS_PER_SAMPLE);
 }
 
 /* A program that waits for time to pass must see it pass: no stretch counts less. */
@@ -225,17 +259,17 @@ void virtual_clock_leave_user(int sig)
 	if (!virtual_clock_on)
 		return;
 	ran = larger(clock_of(CLOCK_OF_PROCESS(c->stub)) - c->stub_from, 0);
-	if (c->is_sample && sig == SIGSYS) {
+	if (c->sample_sig && sig == c->sample_sig) {
 		/* Of the last stretch nothing is counted, and its length stays. */
 		begin_change(c);
 		__atomic_store_n(&c->stub, 0, __ATOMIC_RELEASE);
 		c->piece_from = kernel_cpu(c, 1);
 		end_change(c);
-		note_sample(ran);
+		note_sample(sig == SIGSYS ? &sampled : &counter_sampled, ran);
 		count(&clock_page->trap_overhead_nanos, (u64)ran);
 		return;
 	}
-	c->is_sample = 0;
+	c->sample_sig = 0;
 	c->ran = ran;
 	begin_change(c);
 	c->owed += trap_nanos + (sig == SIGSEGV ? (s64)clock_page->fault_extra_nanos : 0);

@@ -125,6 +125,26 @@ fn jobs_at_once_get_the_devices_latency() {
     assert!(overlapping > 200, "{overlapping} of {} requests overlap", records.len());
 }
 
+/// Runs so many jobs that read one block at a time, and returns the rate of all in the guest's time, in requests/s.
+fn rate_of_jobs(chronodisk: &Chronodisk, device: &str, jobs: u32) -> f64 {
+    let script = format!(
+        "fio --name=j --filename=/dev/vda --direct=1 --rw=randread --bs=4k --ioengine=psync --numjobs={jobs} \
+         --number_ios=1000 --size=1g --group_reporting --output-format=json --output=/dev/stdout"
+    );
+    let output = chronodisk.run(device, &["--fs", "none", "--cpus", "2"], &["sh", "-c", &script]);
+    let printed = text(&output.stdout);
+    let begin = printed.find("{\n  \"fio version\"").expect("fio printed its result");
+    let fio = serde_json::Deserializer::from_str(&printed[begin..]).into_iter::<Value>().next().unwrap().unwrap();
+    fio["jobs"][0]["read"]["iops"].as_f64().unwrap()
+}
+
+#[test]
+fn two_jobs_reach_nearly_twice_the_rate_of_one() {
+    let Some(chronodisk) = several() else { return };
+    let [one, two] = [1, 2].map(|jobs| rate_of_jobs(&chronodisk, "constant-100us", jobs));
+    assert!(two > 1.5 * one, "two jobs {two} requests/s, one {one}");
+}
+
 /// Prints the seconds that it took, and the steps of the counter meanwhile.
 const COUNTER: &str = "#include <stdio.h>
     #include <time.h>

@@ -85,7 +85,7 @@ fn attack(
     let page = rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
     let kept = page.try_clone().unwrap();
-    descriptors::bequeath(&mut command, None, vec![(page, descriptors::PAGE)]);
+    descriptors::bequeath(&mut command, &[], vec![(page, descriptors::PAGE)]);
     if !listens {
         listen_before(&mut command);
     }

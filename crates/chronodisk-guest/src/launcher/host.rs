@@ -62,10 +62,12 @@ pub(crate) fn identity() -> Identity {
 
 /// CPUs of the host for one guest and its device, claimed until this is dropped.
 pub(crate) struct HostCpus {
-    /// For the guest's kernel and the device, which take turns.
+    /// For the guest's kernel and the device, which take turns. The first one's, if the guest has several processors.
     pub kernel: usize,
     /// For the guest's programs.
     pub programs: ProgramCpu,
+    /// The only ones for the processes of the guest's kernel; any if empty.
+    pub only: Vec<usize>,
     _claims: Vec<UnixDatagram>,
 }
 
@@ -93,7 +95,23 @@ impl HostCpus {
             true => first_free(&others).map_or(ProgramCpu::Another, ProgramCpu::Only),
             false => ProgramCpu::Kernels,
         };
-        HostCpus { kernel, programs, _claims: claims }
+        HostCpus { kernel, programs, only: vec![kernel], _claims: claims }
+    }
+
+    /// The same for a guest with this number of processors. Each one and the programs on it share a CPU of the host
+    /// where [stops are cheapest](programs_have_own_cpu) so, and the host places them elsewhere.
+    pub fn claim_for_several(processors: usize) -> Self {
+        let own = rustix::thread::sched_getcpu();
+        if programs_have_own_cpu() {
+            return HostCpus { kernel: own, programs: ProgramCpu::Another, only: Vec::new(), _claims: Vec::new() };
+        }
+        let others = real_host::usable_cpus().into_iter().filter(|&cpu| cpu != own);
+        let free = [own].into_iter().chain(others).filter_map(|cpu| Some((cpu, claim(cpu)?)));
+        let (only, claims): (Vec<_>, Vec<_>) = free.take(processors).unzip();
+        let kernel = only.first().copied().unwrap_or(own);
+        // Where other guests have claimed all, the host places these as well.
+        let programs = if only.is_empty() { ProgramCpu::Another } else { ProgramCpu::Kernels };
+        HostCpus { kernel, programs, only, _claims: claims }
     }
 }
 
@@ -283,6 +301,20 @@ mod tests {
         assert_eq!(cpus.programs != ProgramCpu::Kernels, real_host::usable_cpus().len() > 1);
         assert_ne!(cpus.programs, ProgramCpu::Only(cpus.kernel));
         assert_eq!(HostCpus::claim(false).programs, ProgramCpu::Kernels);
+    }
+
+    #[test]
+    fn several_processors_have_distinct_cpus_or_are_placed_by_the_host() {
+        let usable = real_host::usable_cpus();
+        let cpus = HostCpus::claim_for_several(4);
+        assert!(cpus.only.len() <= usable.len().min(4));
+        assert!(cpus.only.iter().all(|cpu| usable.contains(cpu)));
+        let distinct: std::collections::BTreeSet<_> = cpus.only.iter().collect();
+        assert_eq!(distinct.len(), cpus.only.len());
+        assert_eq!(cpus.programs == ProgramCpu::Kernels, !cpus.only.is_empty());
+        // Another guest gets none of these.
+        let others = HostCpus::claim_for_several(4);
+        assert!(others.only.iter().all(|cpu| !cpus.only.contains(cpu)));
     }
 
     #[test]

@@ -57,11 +57,13 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
     let page_fd = || page.fd().as_fd().try_clone_to_owned().doing("sharing the clock's page");
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
-    // The guest has one CPU, and guest and device never run at once (except in the host's time). On one CPU of the
+    // A guest with one processor and its device never run at once (except in the host's time). On one CPU of the
     // host, switching between kernel and device is cheapest and has a steady cost under load. Where it matters,
     // programs whose CPU time counts have another one.
-    let counts_programs = options.time.measured_cpu().is_some() && options.time.processors() == 1;
-    let host_cpus = HostCpus::claim(counts_programs && programs_have_own_cpu());
+    let host_cpus = match options.time.processors() {
+        1 => HostCpus::claim(options.time.measured_cpu().is_some() && programs_have_own_cpu()),
+        several => HostCpus::claim_for_several(several),
+    };
     page.set_program_cpu(host_cpus.programs);
     let cpu = host_cpus.kernel;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd, &signals)?;
@@ -78,7 +80,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         feed: feed_again.doing("sharing the calls to be replayed")?,
         recording: options.recording.as_ref().map(Recording::share).transpose().doing("sharing the recording")?,
     };
-    let guest = Guest::start(options, cpu, &kernel, inherited)?;
+    let guest = Guest::start(options, &host_cpus.only, &kernel, inherited)?;
     let mut run = Run {
         terminal: None,
         options,

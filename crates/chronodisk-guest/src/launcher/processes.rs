@@ -74,7 +74,7 @@ impl Backend {
         // Several processors are several threads.
         let shares_a_cpu = options.time != GuestTime::Real && options.time.processors() == 1;
         let cpu = shares_a_cpu.then_some(cpu);
-        descriptors::bequeath(&mut command, cpu, bequest);
+        descriptors::bequeath(&mut command, cpu.as_slice(), bequest);
         let child = command.spawn().doing("starting the backend process")?;
         drop(command);
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
@@ -226,7 +226,7 @@ pub(crate) struct Inheritance {
 impl Guest {
     pub fn start(
         options: &RunOptions,
-        cpu: usize,
+        cpus: &[usize],
         kernel: &UserModeLinux,
         inherited: Inheritance,
     ) -> Result<Self, RunError> {
@@ -263,7 +263,7 @@ impl Guest {
             command.env(RECORDING_VARIABLE, descriptors::RECORDING.to_string());
             bequest.push((recording, descriptors::RECORDING));
         }
-        descriptors::bequeath(&mut command, (options.time.processors() == 1).then_some(cpu), bequest);
+        descriptors::bequeath(&mut command, cpus, bequest);
         place_by_no_chance(&mut command);
         let confinement = (!options.host_writes).then(|| confinement::confine(&mut command, needs)).transpose();
         let confinement = confinement.doing("confining the guest")?;

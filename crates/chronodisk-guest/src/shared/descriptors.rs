@@ -54,13 +54,13 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets `command` inherit each descriptor at its number, run only on `cpu` if one is given, and die with this thread's
-/// process.
-pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: Vec<(OwnedFd, RawFd)>) {
+/// Lets `command` inherit each descriptor at its number, run only on these CPUs if any are given, and die with this
+/// thread's process.
+pub(crate) fn bequeath(command: &mut Command, cpus: &[usize], descriptors: Vec<(OwnedFd, RawFd)>) {
     let parent = std::process::id();
-    let only = cpu.map(|cpu| {
+    let only = (!cpus.is_empty()).then(|| {
         let mut only = rustix::thread::CpuSet::new();
-        only.set(cpu);
+        cpus.iter().for_each(|&cpu| only.set(cpu));
         only
     });
     // SAFETY: only system calls that are safe between fork and exec.
