@@ -142,6 +142,13 @@ def main() -> None:
     kept = json.loads((RESULTS / f"{NAME}.json").read_text()) if arguments.only else {}
     found: dict[tuple[str, str], dict[str, Any]] = {}
     found |= {(row["program"], row["file_system"]): row for row in kept.get("rows", [])}
+    none = kept.get("without_mount", {})
+    names = [(program.name, file_system) for program in PROGRAMS for file_system in program.file_systems]
+
+    def keep_found() -> Path:
+        rows = [found[name] for name in names if name in found]
+        return keep(NAME, {"schema": SCHEMA, "repetitions": 1, "device": DEVICE, "rows": rows, "without_mount": none})
+
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder
         for program in PROGRAMS:
@@ -153,14 +160,12 @@ def main() -> None:
                 row = search(program, file_system, cuts, Path(folder))
                 note(f"  {row['checked']} states, {row['failed']} failed, {row['elapsed_s']} s")
                 found[program.name, file_system] = row
-        none = kept.get("without_mount", {})
+                # A row takes minutes: what ends the search later must not lose it.
+                keep_found()
         if arguments.only in WITHOUT:
             note(WITHOUT)
             none = without_mount(Path(folder))
-    names = [(program.name, file_system) for program in PROGRAMS for file_system in program.file_systems]
-    rows = [found[name] for name in names if name in found]
-    result = {"schema": SCHEMA, "repetitions": 1, "device": DEVICE, "rows": rows, "without_mount": none}
-    note(f"result: {keep(NAME, result)}")
+    note(f"result: {keep_found()}")
 
 
 if __name__ == "__main__":
