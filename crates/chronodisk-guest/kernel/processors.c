@@ -456,7 +456,8 @@ void virtual_clock_wait_for_order(void)
 
 		if (least < 0 || least >= v) {
 			deliver_due(v);
-			if (!interrupt_is_on_its_way() && (running < 2 || floor_of(c, 1) >= v))
+			least = floor_of(c, 1);
+			if (!interrupt_is_on_its_way() && (least < 0 || least >= v))
 				break;
 		}
 		nap(10000);
