@@ -485,6 +485,9 @@ def power_cuts(result: Result) -> Iterator[Figure]:
     """States of a device after power cuts, and how many of them lost what a program had acknowledged."""
     for row in result["rows"]:
         name = f"{row['program']} {row['version']}".strip()
+        # A search of some programs keeps the rows of the others.
+        older = row["commit"] != result["provenance"]["commit"]
+        name += f" (commit {row['commit'][:12]})" if older else ""
         yield Figure(
             f"{name} on {row['file_system']}: failing states of {row['checked']:,}",
             f"{row['failed']:,}",

@@ -14,9 +14,9 @@ done"""
 SQLITE_CHECK = """
 test -s $CHRONODISK_ACK || exit 0
 rows=$(sqlite3 db 'PRAGMA integrity_check; SELECT i FROM t') || exit 1
-for i in ok $(cat $CHRONODISK_ACK); do
-    echo "$rows" | grep -qx $i || { echo $i is lost; exit 1; }
-done"""
+lost=$( (echo ok; cat $CHRONODISK_ACK) | grep -vxF "$rows") || exit 0
+echo $lost: lost
+exit 1"""
 
 #: Appends acknowledged records to a log; the write of record `$1` is not made durable.
 LOG = """

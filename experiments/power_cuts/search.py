@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common.command import RESULTS, CommandFailed, executable, keep, note
+from common.command import RESULTS, CommandFailed, executable, keep, note, provenance
 from power_cuts.programs import PROGRAMS, Program
 
 SCHEMA = "chronodisk.experiment.power-cuts/1"
@@ -141,7 +141,8 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = json.loads((RESULTS / f"{NAME}.json").read_text()) if arguments.only else {}
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    found |= {(row["program"], row["file_system"]): row for row in kept.get("rows", [])}
+    for row in kept.get("rows", []):
+        found[row["program"], row["file_system"]] = {"commit": kept["provenance"]["commit"], **row}
     none = kept.get("without_mount", {})
     names = [(program.name, file_system) for program in PROGRAMS for file_system in program.file_systems]
 
@@ -159,7 +160,7 @@ def main() -> None:
                     cuts = cuts_for(program, file_system, arguments.states, Path(folder))
                 row = search(program, file_system, cuts, Path(folder))
                 note(f"  {row['checked']} states, {row['failed']} failed, {row['elapsed_s']} s")
-                found[program.name, file_system] = row
+                found[program.name, file_system] = {"commit": provenance()["commit"], **row}
                 # A row takes minutes: what ends the search later must not lose it.
                 keep_found()
         if arguments.only in WITHOUT:
