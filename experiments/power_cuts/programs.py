@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-#: Commits `$3` acknowledged rows, or 25, with the synchronisation `$1` and the journal `$2`.
+#: Commits acknowledged rows: synchronisation `$1`, journal `$2`, number of rows `$3` (default: 25).
 SQLITE = """
 cd /mnt
 set_up="PRAGMA journal_mode=$2; PRAGMA synchronous=$1;"
@@ -163,7 +163,7 @@ class Program:
     options: tuple[str, ...] = ()
     #: Whether the search finds failing states.
     loses: bool = False
-    #: Whether as many states as the option says are wanted, however many cuts they take.
+    #: Whether `--states` sets the number of states.
     many: bool = False
     #: What the program's documentation, or its code, says.
     promise: str = ""

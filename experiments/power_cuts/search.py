@@ -161,7 +161,7 @@ def main() -> None:
                 row = search(program, file_system, cuts, Path(folder))
                 note(f"  {row['checked']} states, {row['failed']} failed, {row['elapsed_s']} s")
                 found[program.name, file_system] = {"commit": provenance()["commit"], **row}
-                # A row takes minutes: what ends the search later must not lose it.
+                # A row takes minutes, and must not be lost if the search is interrupted.
                 keep_found()
         if arguments.only in WITHOUT:
             note(WITHOUT)

@@ -9,7 +9,7 @@
  *    other gets more than a quantum past it. So the whole guest pauses without being stopped.
  *  - An idle processor has no v. Its timer and the next completion are due when the slowest running processor (the
  *    floor) reaches them. When all are idle, time jumps to the first of both.
- *  - A processor that another wakes begins at the v of the other.
+ *  - A processor that another wakes begins at the v of the other. A completion wakes it at the completion's instant.
  *  - A program reads the largest v that any processor has read, so time never steps back. It is at most a quantum past
  *    the floor.
  *
@@ -303,9 +303,9 @@ static struct chronodisk_answer ask(enum chronodisk_ask kind, s64 at, s64 guest_
 static void wake_at(struct processor *c, s64 v);
 
 /*
- * The emulator has completed requests. The host's signal for it comes to the first processor, whose kernel hands each
- * request to the processor that submitted it. That one goes on at the instant of the completion, however far the
- * first one is. Under the lock.
+ * Takes the interrupt for completed requests. The host sends SIGIO to the first processor, and its kernel passes each
+ * request to the submitting processor. An idle processor resumes at the instant of the completion; the v of the first
+ * processor has no effect on it. Under the lock.
  */
 static void interrupt(const struct chronodisk_answer *answer)
 {
@@ -322,17 +322,17 @@ static void interrupt(const struct chronodisk_answer *answer)
 		os_alarm_process(first->stub);
 }
 
-/* Host time after which an interrupt is no longer waited for. */
+/* Longest wait for an interrupt, in host time. */
 #define INTERRUPT_NANOS_MAX 2000000
 
-/* Whether completions of the emulator have not reached their processors yet. */
+/* Whether the kernel has not yet handled the last interrupt. */
 static int interrupt_is_on_its_way(void)
 {
 	return __atomic_load_n(&completed_at, __ATOMIC_ACQUIRE) &&
 	       clock_of(CLOCK_MONOTONIC) - completed_on_host < INTERRUPT_NANOS_MAX;
 }
 
-/* The kernel begins and ends to look at the requests that have completed. */
+/* Begin and end of the interrupt handler in drivers/block/virtio_blk.c. */
 void virtual_clock_begin_interrupt(void)
 {
 	if (virtual_clock_on)
@@ -347,7 +347,7 @@ void virtual_clock_end_interrupt(void)
 	__atomic_store_n(&completed_at, 0, __ATOMIC_RELEASE);
 }
 
-/* A request has completed, on the processor that submitted it. */
+/* A request has completed. Runs on the submitting processor. */
 void virtual_clock_completed(void)
 {
 	struct processor *c = own_processor();
@@ -358,14 +358,14 @@ void virtual_clock_completed(void)
 	c->was_idle = 0;
 }
 
-/* Completions of one instant at a time: what their processors then submit may come before the next. */
+/* Completions are delivered one instant at a time: their processors may submit requests before the next instant. */
 static int is_due(s64 instant)
 {
 	return !frozen && clock_page->completion_bound != CHRONODISK_NEVER &&
 	       (s64)clock_page->completion_bound <= instant && !interrupt_is_on_its_way();
 }
 
-/* All running processors have reached the first completion. Under the lock. */
+/* Delivers the first completion. All running processors have reached its instant. Under the lock. */
 static void deliver(void)
 {
 	struct chronodisk_answer answer = ask(CHRONODISK_ASK_INTERRUPT, (s64)clock_page->completion_bound, 0);
@@ -438,9 +438,9 @@ static int try_kick_lock(void *word)
 #define ORDER_NANOS_MAX 5000000
 
 /*
- * Requests arrive in the order of virtual time: a processor that is ahead lets the others catch up before its kick,
- * and before it holds a lock; those that idle get the completions that come before. A blocked processor can't catch
- * up, and is left out.
+ * Requests arrive in the order of virtual time. A processor that is ahead lets the others catch up before its kick,
+ * and before it holds a lock. Idle processors first get their earlier completions. A blocked processor can't catch up,
+ * and is left out.
  */
 void virtual_clock_wait_for_order(void)
 {
@@ -846,8 +846,8 @@ void virtual_clock_init(void)
 }
 
 /*
- * A stop of a program is cheapest if its kernel is on the same processor of the host. So each of the guest's has one
- * of those that the launcher gives, and the programs follow it.
+ * A stop of a program is cheapest on the CPU of its kernel thread. So each processor of the guest has one of the
+ * launcher's host CPUs, and its programs run there, too. Returns the CPU's number plus one; 0 without a CPU of its own.
  */
 static int settle_on_host_cpu(int cpu)
 {
@@ -869,7 +869,7 @@ static int settle_on_host_cpu(int cpu)
 	return syscall(__NR_sched_setaffinity, 0, sizeof(only), &only) ? 0 : i + 1;
 }
 
-/* Processor of the host that its programs run on, plus one; 0: any. */
+/* Host CPU of the programs on this processor, plus one; 0: any. */
 int virtual_clock_host_cpu(void)
 {
 	return virtual_clock_on ? own_processor()->host_cpu : 0;

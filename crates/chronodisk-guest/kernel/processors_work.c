@@ -6,7 +6,7 @@
 #include <sysdep/ptrace.h>
 #include "processors_internal.h"
 
-/* Of the latest samples. */
+/* A moving mean. */
 struct mean {
 	s64 nanos;
 	int samples;
@@ -206,11 +206,8 @@ s64 counter_nanos(void)
 	return probed_mean * counter_sampled.nanos / sampled_at_probes;
 }
 
-/*
- * Whether the program is to stop again for a sample: its next stop is to be by this signal. Counts its stops, of which
- * one in so many is a sample.
- */
-static int is_sampled(struct processor *c, int sig, unsigned int *stops, unsigned int stops_per_sample)
+/* Counts a stop of the program. Some of them begin a sample: the program then stops again at once, by this signal. */
+static int begins_sample(struct processor *c, int sig, unsigned int *stops, unsigned int stops_per_sample)
 {
 	if (c->sample_sig) {
 		c->sample_sig = 0;
@@ -230,19 +227,19 @@ int virtual_clock_repeats_call(unsigned long *regs)
 	int is_probing = probes > 0 && probes < PROBES;
 
 	if (!virtual_clock_on ||
-	    !is_sampled(c, SIGSYS, &c->stops, is_probing ? STOPS_PER_SAMPLE_OF_PROBES : STOPS_PER_SAMPLE))
+	    !begins_sample(c, SIGSYS, &c->stops, is_probing ? STOPS_PER_SAMPLE_OF_PROBES : STOPS_PER_SAMPLE))
 		return 0;
 	regs[HOST_IP] -= SYSCALL_BYTES;
 	regs[HOST_AX] = regs[HOST_ORIG_AX];
 	return 1;
 }
 
-/* A program has stopped to read the time-stamp counter. Returns whether it is to read it again. */
+/* A program has stopped at a read of the time-stamp counter. Returns whether the program repeats the read. */
 int virtual_clock_repeats_counter_read(void)
 {
 	struct processor *c = own_processor();
 
-	return is_sampled(c, SIGSEGV, &c->counter_stops, STOPS_PER_SAMPLE);
+	return begins_sample(c, SIGSEGV, &c->counter_stops, STOPS_PER_SAMPLE);
 }
 
 /* A program that waits for time to pass must see it pass: no stretch counts less. */

@@ -190,8 +190,7 @@ fn a_panic_fails_its_state_alone() {
     }
 }
 
-/// On the contents that a cut leaves, a file system may wait in the kernel, where no signal ends it, and a kernel may
-/// run for ever.
+/// After a cut, a file system may hang in the kernel, where no signal ends it. The kernel itself may hang, too.
 #[test]
 fn a_kernel_that_hangs_fails_its_state_alone() {
     let Some(chronodisk) = Chronodisk::new() else { return };

@@ -125,7 +125,7 @@ fn jobs_at_once_get_the_devices_latency() {
     assert!(overlapping > 200, "{overlapping} of {} requests overlap", records.len());
 }
 
-/// Runs so many jobs that read one block at a time, and returns the rate of all in the guest's time, in requests/s.
+/// Total rate of jobs that read one block at a time, in requests per second of the guest's time.
 fn rate_of_jobs(chronodisk: &Chronodisk, device: &str, jobs: u32) -> f64 {
     let script = format!(
         "fio --name=j --filename=/dev/vda --direct=1 --rw=randread --bs=4k --ioengine=psync --numjobs={jobs} \

@@ -62,11 +62,11 @@ pub(crate) fn identity() -> Identity {
 
 /// CPUs of the host for one guest and its device, claimed until this is dropped.
 pub(crate) struct HostCpus {
-    /// For the guest's kernel and the device, which take turns. The first one's, if the guest has several processors.
+    /// For the guest's kernel and the device, which take turns. With several processors: the first processor's CPU.
     pub kernel: usize,
     /// For the guest's programs.
     pub programs: ProgramCpu,
-    /// The only ones for the processes of the guest's kernel; any if empty.
+    /// Affinity of the guest's kernel. Empty: any CPU.
     pub only: Vec<usize>,
     _claims: Vec<UnixDatagram>,
 }
@@ -76,9 +76,8 @@ impl HostCpus {
     /// have another one get it likewise, preferably with the same last cache. If all are claimed, other guests use
     /// them, too, and the host places the programs.
     pub fn claim(programs_have_own: bool) -> Self {
-        let own = rustix::thread::sched_getcpu();
-        let others = real_host::usable_cpus().into_iter().filter(|&cpu| cpu != own);
-        let all: Vec<usize> = [own].into_iter().chain(others).collect();
+        let all = usable_cpus();
+        let own = all[0];
         let mut claims = Vec::new();
         let mut first_free = |cpus: &[usize]| {
             cpus.iter().copied().find_map(|cpu| {
@@ -98,18 +97,15 @@ impl HostCpus {
         HostCpus { kernel, programs, only: vec![kernel], _claims: claims }
     }
 
-    /// The same for a guest with this number of processors. Each one and the programs on it share a CPU of the host
-    /// where [stops are cheapest](programs_have_own_cpu) so, and the host places them elsewhere.
+    /// Claims CPUs for a guest with this number of processors. Each processor shares its CPU with its programs, if
+    /// [stops are cheapest](programs_have_own_cpu) that way. Otherwise the host places all of them.
     pub fn claim_for_several(processors: usize) -> Self {
-        let own = rustix::thread::sched_getcpu();
-        if programs_have_own_cpu() {
-            return HostCpus { kernel: own, programs: ProgramCpu::Another, only: Vec::new(), _claims: Vec::new() };
-        }
-        let others = real_host::usable_cpus().into_iter().filter(|&cpu| cpu != own);
-        let free = [own].into_iter().chain(others).filter_map(|cpu| Some((cpu, claim(cpu)?)));
-        let (only, claims): (Vec<_>, Vec<_>) = free.take(processors).unzip();
-        let kernel = only.first().copied().unwrap_or(own);
-        // Where other guests have claimed all, the host places these as well.
+        let all = usable_cpus();
+        let most = if programs_have_own_cpu() { 0 } else { processors };
+        let free = all.iter().filter_map(|&cpu| Some((cpu, claim(cpu)?)));
+        let (only, claims): (Vec<_>, Vec<_>) = free.take(most).unzip();
+        let kernel = only.first().copied().unwrap_or(all[0]);
+        // The host also places the processors if other guests have claimed all CPUs.
         let programs = if only.is_empty() { ProgramCpu::Another } else { ProgramCpu::Kernels };
         HostCpus { kernel, programs, only, _claims: claims }
     }
@@ -165,6 +161,13 @@ impl Processor {
             has_process_contexts: flags.split(' ').any(|flag| flag == "pcid"),
         }
     }
+}
+
+/// CPUs that this process may use: this thread's own, then the others.
+fn usable_cpus() -> Vec<usize> {
+    let own = rustix::thread::sched_getcpu();
+    let others = real_host::usable_cpus().into_iter().filter(|&cpu| cpu != own);
+    [own].into_iter().chain(others).collect()
 }
 
 /// A claim is an abstract socket name, which is released with its last descriptor.

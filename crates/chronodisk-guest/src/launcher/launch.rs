@@ -58,8 +58,8 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
     // A guest with one processor and its device never run at once (except in the host's time). On one CPU of the
-    // host, switching between kernel and device is cheapest and has a steady cost under load. Where it matters,
-    // programs whose CPU time counts have another one.
+    // host, switches between kernel and device are cheapest and have a steady cost under load. Programs with measured
+    // CPU time have another CPU on hosts without process-context identifiers.
     let host_cpus = match options.time.processors() {
         1 => HostCpus::claim(options.time.measured_cpu().is_some() && programs_have_own_cpu()),
         several => HostCpus::claim_for_several(several),
