@@ -137,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuts", type=int, default=20, help="cuts of a program (default: 20)")
     parser.add_argument("--states", type=int, default=1000, help="states of a program that needs many (default: 1000)")
-    parser.add_argument("--only", default="", help="the programs whose names contain this; others keep their result")
+    parser.add_argument("--only", default="", help="rows whose 'PROGRAM on FS' contains this; others keep their result")
     arguments = parser.parse_args()
     kept = json.loads((RESULTS / f"{NAME}.json").read_text()) if arguments.only else {}
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -153,8 +153,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder
         for program in PROGRAMS:
-            for file_system in program.file_systems if arguments.only in program.name else ():
-                note(f"{program.name} on {file_system}")
+            for file_system in program.file_systems:
+                row_name = f"{program.name} on {file_system}"
+                if arguments.only not in row_name:
+                    continue
+                note(row_name)
                 cuts = arguments.cuts
                 if program.many:
                     cuts = cuts_for(program, file_system, arguments.states, Path(folder))
