@@ -304,8 +304,8 @@ impl Disk {
 
     /// The next event; [`NEVER`] without one.
     fn next_tick(&self) -> Ticks {
-        let crossing = self.crossing.map_or(NEVER, |crossing| crossing.at);
-        let decoding = self.decoding.map_or(NEVER, |(_, at)| at);
+        let crossing = self.crossing.as_ref().map_or(NEVER, |crossing| crossing.at);
+        let decoding = self.decoding.as_ref().map_or(NEVER, |&(_, at)| at);
         crossing.min(decoding).min(self.arm.next_event())
     }
 
@@ -337,10 +337,9 @@ impl Disk {
 
     /// Data that arrive with the end of a run are there for the next one.
     fn handle(&mut self, tick: Ticks) {
-        if self.crossing.is_some_and(|crossing| crossing.at <= tick) {
+        if self.crossing.as_ref().is_some_and(|crossing| crossing.at <= tick) {
             self.crossed();
-        } else if let Some((command, _)) = self.decoding.filter(|&(_, at)| at <= tick) {
-            self.decoding = None;
+        } else if let Some((command, _)) = self.decoding.take_if(|&mut (_, at)| at <= tick) {
             self.decoded(command);
             self.accept();
         } else {
@@ -440,7 +439,9 @@ impl Disk {
         self.statistics.reads += 1;
         let (first, end) = (command.first(), command.end());
         self.update_segment();
-        let hit = self.segment_with(first, end);
+        let begins_in = self.segment_with(first, first + 1);
+        let covers = |segment: &Segment| segment.start <= first && end <= segment.end;
+        let hit = begins_in.and_then(|from| Some(from + self.segments[from..].iter().position(covers)?));
         if let Some(index) = hit {
             self.use_segment(index, first, end);
         }
@@ -453,7 +454,7 @@ impl Disk {
                 next: first,
                 crossed: self.clock,
                 attached: false,
-                hit: self.segment_with(first, first + 1).is_some(),
+                hit: begins_in.is_some(),
                 spot: None,
                 epoch: self.epoch + 1,
             });

@@ -39,15 +39,22 @@ fn signed_duration(time: Picos) -> i64 {
 pub(crate) struct Mechanics {
     pub(crate) access: Access,
     seek: Seek,
-    /// By distance: the least positioning time over each `1 << least_shift` distances.
-    least_to_read: Vec<Ticks>,
-    least_to_write: Vec<Ticks>,
+    /// Lower bounds of the positioning time by distance, in units of `1 << least_shift` cylinders.
+    least_to_read: Vec<LeastTicks>,
+    least_to_write: Vec<LeastTicks>,
     least_shift: u32,
-    /// Whether these times never fall with the distance.
-    least_rises: bool,
     head_switch: Ticks,
     write_settle: i64,
     spindle: Spindle,
+}
+
+/// Lower bounds of positioning times. Measured seek curves fall here and there, so that a longer seek may end sooner.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LeastTicks {
+    /// Over this distance.
+    pub(crate) there: Ticks,
+    /// Over this distance or a longer one.
+    pub(crate) there_or_beyond: Ticks,
 }
 
 /// How an access is timed.
@@ -101,6 +108,21 @@ impl Spindle {
         parts / self.speed
     }
 
+    /// Whether an angle passes after `from` ticks and before `limit` ticks, if the platter is at angle `now`. This is
+    /// `from + time_between(angle_after(now, from), angle) < limit`, mostly without a division.
+    #[inline]
+    pub(crate) fn passes_before(&self, now: u64, angle: u64, from: Ticks, limit: Ticks) -> bool {
+        let ahead = if angle >= now { angle - now } else { angle + self.turn - now };
+        match from.checked_mul(self.speed) {
+            Some(passed) if passed <= ahead => ahead < limit.saturating_mul(self.speed),
+            Some(passed) if passed <= u64::MAX / 2 => {
+                let turns = (passed - ahead).div_ceil(self.turn);
+                ahead + turns * self.turn < limit.saturating_mul(self.speed)
+            }
+            _ => from + self.time_between(self.angle_after(now, from), angle) < limit,
+        }
+    }
+
     /// A whole turn.
     pub(crate) fn period(&self) -> Ticks {
         self.turn / self.speed
@@ -131,20 +153,28 @@ impl Mechanics {
         let seek = Seek::new(&parameters.seek, cylinders);
         let least_shift = coarse_shift(cylinders);
         let least = |index: u32| seek.least_within(index << least_shift, ((index + 1) << least_shift) - 1);
+        let mut least_to_read = vec![LeastTicks::default(); (cylinders >> least_shift) as usize + 1];
+        let mut there_or_beyond = Ticks::MAX;
+        for (index, bounds) in least_to_read.iter_mut().enumerate().rev() {
+            let there = least(index as u32);
+            there_or_beyond = there_or_beyond.min(there);
+            *bounds = LeastTicks { there, there_or_beyond };
+        }
         let mut mechanics = Mechanics {
             access,
-            least_to_read: (0..=cylinders >> least_shift).map(least).collect(),
+            least_to_read,
             least_to_write: Vec::new(),
             least_shift,
-            least_rises: false,
             seek,
             head_switch: duration(parameters.head_switch),
             write_settle: signed_duration(parameters.write_settle),
             spindle,
         };
-        mechanics.least_to_write =
-            mechanics.least_to_read.iter().map(|&moved| mechanics.settled(moved, true)).collect();
-        mechanics.least_rises = mechanics.least_to_read.is_sorted() && mechanics.least_to_write.is_sorted();
+        let to_write = |&LeastTicks { there, there_or_beyond }: &LeastTicks| {
+            let [there, there_or_beyond] = [there, there_or_beyond].map(|moved| mechanics.settled(moved, true));
+            LeastTicks { there, there_or_beyond }
+        };
+        mechanics.least_to_write = mechanics.least_to_read.iter().map(to_write).collect();
         mechanics
     }
 
@@ -157,16 +187,11 @@ impl Mechanics {
         self.seek.time(cylinders)
     }
 
-    /// A lower bound of [`positioning`](Self::positioning) over so many cylinders, soon computed.
+    /// Lower bounds of [`positioning`](Self::positioning) over so many cylinders, soon computed.
     #[inline]
-    pub(crate) fn least_positioning(&self, cylinders: u32, write: bool) -> Ticks {
+    pub(crate) fn least_positioning(&self, cylinders: u32, write: bool) -> LeastTicks {
         let least = if write { &self.least_to_write } else { &self.least_to_read };
-        least.get((cylinders >> self.least_shift) as usize).copied().unwrap_or(0)
-    }
-
-    /// Whether [`least_positioning`](Self::least_positioning) never falls with the distance.
-    pub(crate) fn least_rises(&self) -> bool {
-        self.least_rises
+        least.get((cylinders >> self.least_shift) as usize).copied().unwrap_or_default()
     }
 
     fn settled(&self, moved: Ticks, write: bool) -> Ticks {
@@ -428,21 +453,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_seek_takes_less_than_the_least_about_its_distance(
+        fn no_seek_takes_less_than_its_bounds(
             curve in curves(),
             settle in -2_000_i64..2_000,
             cylinders in 1_u32..CYLINDERS,
         ) {
             let mechanics = mechanics(curve, settle, cylinders);
             for write in [false, true] {
-                let mut least = 0;
-                for distance in 0..cylinders {
+                let mut beyond = Ticks::MAX;
+                for distance in (0..cylinders).rev() {
                     let to = Track { cylinder: distance, head: 0 };
                     let time = mechanics.positioning(Track::default(), to, write);
-                    let bound = mechanics.least_positioning(distance, write);
-                    prop_assert!(!mechanics.least_rises() || bound >= least, "{bound} over {distance} cylinders");
-                    prop_assert!(bound <= time, "{bound} over {distance} cylinders, which take {time}");
-                    least = bound;
+                    let bounds = mechanics.least_positioning(distance, write);
+                    beyond = beyond.min(time);
+                    prop_assert!(bounds.there <= time, "{bounds:?} over {distance} cylinders, which take {time}");
+                    prop_assert!(bounds.there_or_beyond <= beyond, "{bounds:?} over {distance} cylinders: {beyond}");
                 }
             }
         }
@@ -455,6 +480,24 @@ mod tests {
         ) {
             let spindle = Spindle::new(Rpm { numerator: rpm, denominator: 1 });
             prop_assert_eq!(spindle.angle_after(spindle.angle(at), elapsed), spindle.angle(at + elapsed));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_angle_passes_before_its_time_and_no_other(
+            (numerator, denominator) in (1_u32..40_000, 1_u32..1_000),
+            now in 0_u64..1 << 62,
+            angle in 0_u64..1 << 62,
+            from in prop_oneof![0_u64..1_000_000_000, 0_u64..1 << 62],
+            limit in prop_oneof![0_u64..1_000_000_000, 0_u64..1 << 62],
+        ) {
+            let spindle = Spindle::new(Rpm { numerator, denominator });
+            let (now, angle) = (spindle.angle(now), spindle.angle(angle));
+            let time = from + spindle.time_between(spindle.angle_after(now, from), angle);
+            for limit in [limit, time.saturating_sub(1), time, time + 1] {
+                prop_assert_eq!(spindle.passes_before(now, angle, from, limit), time < limit, "{} {}", time, limit);
+            }
         }
     }
 

@@ -209,9 +209,15 @@ impl Disk {
 
     /// A segment for a read that finds nothing: the one that was not used for the longest time.
     fn new_segment(&mut self, first: u64, end: u64) -> usize {
-        let oldest = (0..self.control.segments as usize).min_by_key(|&index| self.segments[index].used).unwrap_or(0);
-        // A stream whose segment has run out goes on being one.
-        let sequential = self.segments.iter().any(|segment| segment.asked == first);
+        let (mut oldest, mut oldest_used) = (0, u64::MAX);
+        let mut sequential = false;
+        for (index, segment) in self.segments.iter().enumerate() {
+            // A stream whose segment has run out goes on being one.
+            sequential |= segment.asked == first;
+            if segment.used < oldest_used && index < self.control.segments as usize {
+                (oldest, oldest_used) = (index, segment.used);
+            }
+        }
         self.segments[oldest] = Segment { start: first, end: first, asked: end, sequential, ..Segment::default() };
         self.use_segment(oldest, first, end);
         oldest

@@ -2,10 +2,10 @@
 
 use super::super::drive::Drive;
 use super::super::geometry::{Spot, Track};
-use super::super::mechanics::{Access, Mechanics, Ticks};
+use super::super::mechanics::{Access, LeastTicks, Mechanics, Ticks};
 use super::super::parameters::Scheduler;
 use super::dirty::{Dirty, Range};
-use super::{Command, Disk, Reading};
+use super::{Command, Disk, NEVER, Reading};
 
 /// Next target of the arm.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(super) enum Target {
 }
 
 /// The oldest request that waits for the medium. Of requests of one age, the first of these counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Oldest {
     Write,
     Read,
@@ -30,12 +30,18 @@ impl Disk {
     /// The oldest request that waits for the medium, and when it arrived.
     fn oldest(&self) -> Option<(Ticks, Oldest)> {
         // All are in order of arrival.
-        let read = self.reads.first().map(|read| (read.command.arrived, Oldest::Read));
-        let write = |command: &Command| (command.arrived, Oldest::Write);
-        let crossing = self.writes.front().map(|front| write(&front.command));
-        let uncommitted = self.uncommitted.first().map(write);
-        let flush = self.flushes.front().map(|flush| (flush.arrived, Oldest::Flush));
-        read.into_iter().chain(crossing).chain(uncommitted).chain(flush).min()
+        let arrived = |command: Option<&Command>| command.map_or(NEVER, |command| command.arrived);
+        let crossing = arrived(self.writes.front().map(|front| &front.command));
+        let write = crossing.min(arrived(self.uncommitted.first()));
+        let read = arrived(self.reads.first().map(|read| &read.command));
+        let flush = self.flushes.front().map_or(NEVER, |flush| flush.arrived);
+        let since = write.min(read).min(flush);
+        let oldest = match since {
+            _ if write == since => Oldest::Write,
+            _ if read == since => Oldest::Read,
+            _ => Oldest::Flush,
+        };
+        (since != NEVER).then_some((since, oldest))
     }
 
     /// Whether the oldest request has waited for longer than the bound.
@@ -239,22 +245,29 @@ impl Heads<'_> {
     /// The positioning time of a block if it is below `limit`.
     #[inline]
     fn positioning(&self, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
-        let least = self.least_positioning(spot, write);
+        let least = self.least_positioning(spot, write).there;
         if least < limit { self.positioning_after(least, spot, write, limit) } else { None }
     }
 
-    /// A lower bound of the time to come to a block's track, soon computed.
+    /// Lower bounds of the time to come to a block's track, soon computed.
     #[inline]
-    fn least_positioning(&self, spot: &Spot, write: bool) -> Ticks {
+    fn least_positioning(&self, spot: &Spot, write: bool) -> LeastTicks {
         self.mechanics.least_positioning(self.track.cylinder.abs_diff(spot.track.cylinder), write)
     }
 
     /// The same, if the heads need at least `least` to come to the track.
+    #[inline]
     fn positioning_after(&self, least: Ticks, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
-        // Heads that come later do not meet the block sooner.
-        if self.reached(least, spot) >= limit {
-            return None;
-        }
+        let passes = match self.mechanics.access {
+            // Heads that come later do not meet the block sooner.
+            Access::Full => self.mechanics.spindle().passes_before(self.angle, spot.angle, least, limit),
+            Access::HalfTurn(_) | Access::Constant(_) => true,
+        };
+        if passes { self.positioning_below(spot, write, limit) } else { None }
+    }
+
+    #[inline(never)]
+    fn positioning_below(&self, spot: &Spot, write: bool, limit: Ticks) -> Option<Ticks> {
         let moved = self.mechanics.positioning(self.track, spot.track, write);
         Some(self.reached(moved, spot)).filter(|&time| time < limit)
     }
@@ -281,8 +294,8 @@ fn nearest_range(
 ) -> Option<u64> {
     let index = dirty.index_behind(from);
     let (before, behind) = dirty.ranges_mut().split_at_mut(index);
-    // Ranges further up are on cylinders further up, which take longer to reach.
-    let ascends = last_epoch == u64::MAX && drive.geometry.ascends() && drive.mechanics.least_rises();
+    // Ranges further up are on cylinders further up.
+    let ascends = last_epoch == u64::MAX && drive.geometry.ascends();
     let (mut left, others) = (RANGES_LOOKED_AT, RANGES_LOOKED_AT.saturating_sub(behind.len()));
     let mut best = None;
     for (ranges, ascends) in [(behind, ascends), (before, false)] {
@@ -293,11 +306,11 @@ fn nearest_range(
             left -= 1;
             let spot = range.spot(&drive.geometry);
             let least = heads.least_positioning(spot, true);
-            if least < limit {
-                if let Some(time) = heads.positioning_after(least, spot, true, limit) {
+            if least.there < limit {
+                if let Some(time) = heads.positioning_after(least.there, spot, true, limit) {
                     (limit, best) = (time, Some(range.first));
                 }
-            } else if ascends && spot.track.cylinder >= heads.track.cylinder {
+            } else if ascends && least.there_or_beyond >= limit && spot.track.cylinder >= heads.track.cylinder {
                 left = others;
                 break;
             }
