@@ -24,6 +24,7 @@ mod in_guest {
     mod elsewhere;
     mod endings;
     mod exact;
+    mod extensions;
     mod faults;
     mod file_systems;
     mod guides;

@@ -5,13 +5,14 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::RangeInclusive;
 
-use chronodisk_device::{DeviceInfo, DeviceModel};
-use chronodisk_sim::{Completion, Nanos, RandomStream, Request, RequestId, RequestRecord, Status};
+use chronodisk_device::{BackgroundRead, DeviceInfo, DeviceModel};
+use chronodisk_sim::{Completion, Lba, Nanos, RandomStream, Request, RequestId, RequestRecord, Status};
 
 use crate::fault::ModelFault;
 use crate::host::HostClock;
 use crate::log::RequestLog;
 use crate::port::{ModelPort, Port};
+use crate::protocol::BackgroundReads;
 use crate::step::{assert_inside, assert_later};
 
 /// Feeds arrivals to device models, holds completions until they may leave, and logs all requests.
@@ -206,17 +207,72 @@ impl Engine {
     /// the device, or if the model breaks its contract. The front end has checked the request, and
     /// chooses ids of its own instead of passing a guest's through.
     pub fn arrive(&mut self, at: Nanos, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
+        self.arrive_at_place(at, device, request, &[], bytes).0
+    }
+
+    /// As [`arrive`](Self::arrive), for a write to any of 1 to [`PLACES_MAX`](chronodisk_device::PLACES_MAX) places.
+    /// `request.lba` is ignored. Also returns the place that the model chose.
+    ///
+    /// # Panics
+    /// As `arrive` does, and without a place.
+    pub fn arrive_anywhere(
+        &mut self,
+        at: Nanos,
+        device: DeviceIndex,
+        request: Request,
+        places: &[Lba],
+        bytes: Transfer,
+    ) -> (Nanos, Lba) {
+        assert!(!places.is_empty(), "a write without a place");
+        self.arrive_at_place(at, device, request, places, bytes)
+    }
+
+    /// A background request arrives at a device. Returns whether its model serves such requests.
+    pub fn want(&mut self, device: DeviceIndex, request: &BackgroundRead) -> bool {
+        let served = self.devices[usize::from(device.0)].port.want(request);
+        self.unless_fault(served).unwrap_or(false)
+    }
+
+    /// A device's reads of background requests that were not taken before; none without such requests.
+    pub fn take_background(&mut self, device: DeviceIndex) -> BackgroundReads {
+        let reads = self.devices[usize::from(device.0)].port.take_background();
+        self.unless_fault(reads).unwrap_or_default()
+    }
+
+    fn unless_fault<T>(&mut self, result: Result<T, ModelFault>) -> Option<T> {
+        result.map_err(|fault| note_fault(&mut self.fault, Err(fault))).ok()
+    }
+
+    /// Without places, a request arrives for its own.
+    fn arrive_at_place(
+        &mut self,
+        at: Nanos,
+        device: DeviceIndex,
+        mut request: Request,
+        places: &[Lba],
+        bytes: Transfer,
+    ) -> (Nanos, Lba) {
         let index = usize::from(device.0);
         let call = self.begin_model_call();
         let mut model = self.devices[index].port.lend();
-        assert_inside(model.info(), &request);
+        match places {
+            [] => assert_inside(model.info(), &request),
+            _ => places.iter().for_each(|&lba| assert_inside(model.info(), &Request { lba, ..request })),
+        }
         let effective = at.max(model.now());
         if effective > at {
             self.statistics.clamped_arrivals += 1;
             self.statistics.clamp_max = self.statistics.clamp_max.max(effective - at);
         }
         let mut completions = std::mem::take(&mut self.completions);
-        let submitted = model.advance(effective, &mut completions).and_then(|()| model.submit(request));
+        let submitted = model.advance(effective, &mut completions).and_then(|()| {
+            if places.is_empty() {
+                return model.submit(request);
+            }
+            request.lba = places[0];
+            request.lba = model.submit_anywhere(request, places)?;
+            Ok(())
+        });
         note_fault(&mut self.fault, submitted);
         let model_time = self.end_model_call(call);
         self.accept(device, &mut completions);
@@ -231,7 +287,7 @@ impl Engine {
         assert!(previous.is_none(), "request {} arrived at device {} while outstanding there", request.id.0, device.0);
         self.statistics.arrivals += 1;
         self.statistics.outstanding_max = self.statistics.outstanding_max.max(self.outstanding());
-        effective
+        (effective, request.lba)
     }
 
     /// Notes that the bytes of a request that arrived with [`Transfer::Moving`] have moved, or failed to move, at `at`.

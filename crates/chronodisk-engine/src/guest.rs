@@ -1,9 +1,11 @@
 //! The guest's own time as a clock for the engine.
 
-use chronodisk_sim::{Nanos, Request, RequestId};
+use chronodisk_device::BackgroundRead;
+use chronodisk_sim::{Lba, Nanos, Request, RequestId};
 
 use crate::engine::{DeviceIndex, Due, Engine, Transfer};
 use crate::log::RequestLog;
+use crate::protocol::BackgroundReads;
 use crate::step::LATEST_ARRIVAL;
 
 /// Drives an [`Engine`] by virtual time. The guest's side computes it and sends it with every message.
@@ -58,6 +60,32 @@ impl GuestClock {
     pub fn arrive(&mut self, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
         assert!(bytes != Transfer::Moving, "under the guest's clock bytes move at arrival");
         self.engine.arrive(self.now, device, request, bytes)
+    }
+
+    /// As [`arrive`](Self::arrive), for a write to any of these places ([`Engine::arrive_anywhere`]). Also returns the
+    /// chosen place.
+    ///
+    /// # Panics
+    /// As `arrive` does, and without a place.
+    pub fn arrive_anywhere(
+        &mut self,
+        device: DeviceIndex,
+        request: Request,
+        places: &[Lba],
+        bytes: Transfer,
+    ) -> (Nanos, Lba) {
+        assert!(bytes != Transfer::Moving, "under the guest's clock bytes move at arrival");
+        self.engine.arrive_anywhere(self.now, device, request, places, bytes)
+    }
+
+    /// A background request arrives with the last request ([`Engine::want`]).
+    pub fn want(&mut self, device: DeviceIndex, request: &BackgroundRead) -> bool {
+        self.engine.want(device, request)
+    }
+
+    /// The reads of background requests up to the last arrival ([`Engine::take_background`]).
+    pub fn take_background(&mut self, device: DeviceIndex) -> BackgroundReads {
+        self.engine.take_background(device)
     }
 
     /// The guest is idle from `v` until `guest_timer` (if set) or the next completion. A completion that is already due

@@ -1,7 +1,7 @@
 //! The engine's operations on a model, local or remote.
 
 use chronodisk_device::{BackgroundRead, DeviceInfo, DeviceModel, PlacingHost, PlacingOptions, Probe};
-use chronodisk_sim::{Completion, Nanos, Request};
+use chronodisk_sim::{Completion, Lba, Nanos, Request};
 
 use crate::fault::ModelFault;
 use crate::protocol::BackgroundReads;
@@ -161,6 +161,14 @@ impl Port<'_> {
                 Ok(())
             }
             Port::Remote(model) => model.submit(request),
+        }
+    }
+
+    /// A write arrives now, for one of these places. Returns the place.
+    pub fn submit_anywhere(&mut self, request: Request, places: &[Lba]) -> Result<Lba, ModelFault> {
+        match self {
+            Port::Local(model) => Ok(model.submit_anywhere(request, places)),
+            Port::Remote(model) => model.submit_anywhere(request, places),
         }
     }
 

@@ -78,6 +78,7 @@ const FILES: &[(&str, &str)] = &[
     ("job.fio", "[job]\nrw=randwrite\nbs=4k\nsize=256k\nfilename=/mnt/file\n"),
     ("my-experiment", "#!/bin/sh\nls /dev\n"),
     ("big.txt", "many words\n"),
+    ("interface_extensions.py", include_str!("../../../../python/examples/interface_extensions.py")),
     (
         "commits.sh",
         "{ echo 'CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER);'\n\

@@ -229,6 +229,19 @@ impl RemoteModel {
         submitted
     }
 
+    /// A write arrives at the present instant, for one of 1 to [`PLACES_MAX`] places. Returns the place that the model
+    /// chose.
+    ///
+    /// # Errors
+    /// If the model fails, has too much outstanding, or chooses another place.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit) does, and if a host above the device directs its writes.
+    pub fn submit_anywhere(&mut self, request: Request, places: &[Lba]) -> Result<Lba, ModelFault> {
+        assert!(self.placing.is_none() && !places.is_empty(), "a host above the device directs its writes");
+        self.submit_to(request, places)
+    }
+
     /// A request arrives at the device, for one of the places if there are some. Returns the place.
     fn submit_to(&mut self, request: Request, places: &[Lba]) -> Result<Lba, ModelFault> {
         if self.outstanding.len() >= OUTSTANDING_MAX {

@@ -1,5 +1,6 @@
 //! The backend, a process of the host: serves the guest's devices. A guest has one backend, which ends with the guest.
 
+mod asks;
 mod holding;
 mod models;
 pub(crate) mod process;

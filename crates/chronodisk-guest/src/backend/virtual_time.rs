@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 
 use chronodisk_engine::{DeviceIndex, Engine, GuestClock, RequestLog};
 use chronodisk_front::vhost_user::{Arrival, RequestHandler, VhostUserSession};
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, Status};
 use chronodisk_store::StoreError;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::asks::Asks;
 use super::sampler::Sampler;
 use super::sessions::{Recorders, RunEnd, obey};
 use crate::shared::layout::{Ask, Backend};
@@ -24,6 +25,8 @@ pub(crate) struct VirtualTime {
     sampler: Sampler,
     /// Recording of each device, if it has one.
     recorders: Recorders,
+    /// Request pages of each device, if its programs may use them.
+    asks: Vec<Option<Asks>>,
 }
 
 /// A device's arrivals, passed to the guest's clock.
@@ -34,8 +37,14 @@ struct Arrivals<'a> {
 
 impl VirtualTime {
     /// For devices whose models are at the beginning of the guest's time.
-    pub fn new(engine: Engine, page: ClockPage<Backend>, sampler: Sampler, recorders: Recorders) -> Self {
-        VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders }
+    pub fn new(
+        engine: Engine,
+        page: ClockPage<Backend>,
+        sampler: Sampler,
+        recorders: Recorders,
+        asks: Vec<Option<Asks>>,
+    ) -> Self {
+        VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders, asks }
     }
 
     /// Serves until the guest is gone.
@@ -116,10 +125,12 @@ impl VirtualTime {
             Ask::Interrupt => (question.virtual_now, clock.interrupted(question.virtual_now)),
         };
         for due in &due {
-            if let Some(recorder) = &self.recorders[usize::from(due.device.0)] {
+            let device = usize::from(due.device.0);
+            if let Some(recorder) = &self.recorders[device] {
                 recorder.completed(due.id, due.due, due.status);
             }
-            sessions[usize::from(due.device.0)].complete(due.id, due.status);
+            let has_failed = self.asks[device].as_mut().is_some_and(|asks| asks.has_failed(due.id));
+            sessions[device].complete(due.id, if has_failed { Status::MediaError } else { due.status });
         }
         // The calls must be in the guest's pipes, with their signal pending, before the guest continues.
         for session in sessions {
@@ -147,8 +158,12 @@ impl RequestHandler for Arrivals<'_> {
         arrival.request.issuer = self.time.page.issuer();
         self.time.page.count_request(arrival.request.len_bytes());
         self.time.clock.kick(self.time.page.virtual_now());
-        let at = self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
-        if let Some(recorder) = &self.time.recorders[usize::from(self.device.0)] {
+        let (device, index) = (self.device, usize::from(self.device.0));
+        let at = match &mut self.time.asks[index] {
+            Some(asks) => asks.arrive(&mut self.time.clock, device, arrival.request, arrival.bytes()),
+            None => self.time.clock.arrive(device, arrival.request, arrival.bytes()),
+        };
+        if let Some(recorder) = &self.time.recorders[index] {
             recorder.arrived(&arrival.request, at, arrival.failed);
         }
     }

@@ -23,6 +23,8 @@ pub struct DeviceOptions {
     pub durable: bool,
     /// A new file that records all changes of the store.
     pub store_recording: Option<PathBuf>,
+    /// Programs of the guest may use interface extensions by request pages.
+    pub interface_extensions: bool,
     /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
     pub store_rate: Option<u64>,
 }
@@ -40,6 +42,7 @@ impl DeviceOptions {
             store,
             durable: false,
             store_recording: None,
+            interface_extensions: false,
             store_rate: None,
         }
     }

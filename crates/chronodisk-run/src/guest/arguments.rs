@@ -152,6 +152,11 @@ pub struct GuestArguments {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record_store: Option<PathBuf>,
 
+    /// Lets programs of the guest use interface extensions, by request pages that they write to the device
+    /// (docs/request-pages.md)
+    #[arg(long, conflicts_with_all = ["squash", "record_store"], hide_short_help = true)]
+    pub interface_extensions: bool,
+
     /// Keeps the guest's changes to this host's files instead of discarding them
     #[arg(long)]
     pub host_writes: bool,

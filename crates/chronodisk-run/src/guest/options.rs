@@ -191,6 +191,9 @@ fn device_options(
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes (its --store)"));
     }
+    if arguments.interface_extensions && devices.iter().any(Device::is_zoned) {
+        return Err(Failure::usage("--interface-extensions can't be used with zoned devices"));
+    }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store works with one device only"));
     }
@@ -203,6 +206,7 @@ fn device_options(
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
         durable: arguments.durable,
         store_recording: arguments.record_store.clone(),
+        interface_extensions: arguments.interface_extensions,
         store_rate: debug.store_rate,
     };
     Ok(devices.iter().enumerate().map(options).collect())
@@ -282,6 +286,9 @@ fn costs_of_machine(file: &Path) -> Result<KernelCosts, Failure> {
 pub(super) fn real_time_is_possible(arguments: &GuestArguments) -> Result<(), Failure> {
     if arguments.sample_every.is_some() {
         return Err(Failure::usage("--sample-every can't be used with --clock real"));
+    }
+    if arguments.interface_extensions {
+        return Err(Failure::usage("--interface-extensions can't be used with --clock real"));
     }
     let is_program = |name: &String| name.starts_with(PROGRAM_PREFIX);
     if arguments.elsewhere.server.is_some() || arguments.device.iter().any(is_program) {
