@@ -53,6 +53,15 @@ fn a_program_writes_where_its_disk_is_soonest() {
 }
 
 #[test]
+fn on_the_exact_clock_figures_repeat() {
+    let Some(chronodisk) = Chronodisk::with_kernel("exact") else { return };
+    for name in ["scan", "write"] {
+        let run = || figures(&part(&chronodisk, name, "cheetah-9lp", &["--interface-extensions", "--clock", "exact"]));
+        assert_eq!(run(), run(), "{name}");
+    }
+}
+
+#[test]
 fn a_model_in_python_takes_the_first_place_and_has_no_gaps() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let device = format!("exec:{}", examples().join("slow_fixed.py").display());

@@ -3,6 +3,7 @@
 use chronodisk_device::{BuildOptions, Profile};
 use chronodisk_engine::Engine;
 use chronodisk_store::RamStore;
+use proptest::prelude::*;
 
 use super::pages::request_page;
 use super::*;
@@ -166,6 +167,42 @@ fn many_pages_take_little_memory() {
     }
     assert_eq!(lock(&machine.asks.pages).answers.len(), ANSWERS_MAX);
     assert_eq!(machine.asks.waiting.len(), WAITING_MAX);
+}
+
+/// Sectors: most of the device's, some about its end, and some far beyond.
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![0_u64..2_000_000, 2_097_000_u64..2_097_200, any::<u64>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Each page has an answer, and the data of a write are at its place.
+    #[test]
+    fn any_page_has_an_answer(
+        steps in prop::collection::vec(
+            (0_u32..6, 0_u32..6, prop::collection::vec(numbers(), 8)),
+            1..12,
+        ),
+    ) {
+        let mut machine = Machine::new("cheetah-9lp");
+        for (kind, count, mut numbers) in steps {
+            // The first place is a block.
+            numbers[0] = numbers[0] / 8 * 8;
+            let (outcome, ..) = machine.ask(&request_page(kind, count, &numbers));
+            prop_assert!(outcome <= 3);
+            let first = numbers[0];
+            if first < CAPACITY_BYTES / SECTOR_BYTES && first != PAGE {
+                machine.write(first, &[9; PAGE_BYTES]);
+                let (outcome, .., figures) = machine.answer();
+                let place = if kind == 4 && count > 0 && outcome == 0 { figures[0] } else { first };
+                prop_assert!(numbers.contains(&place));
+                if place.abs_diff(PAGE) >= PAGE_SECTORS {
+                    prop_assert_eq!(machine.read(place, PAGE_BYTES), [9; PAGE_BYTES]);
+                }
+            }
+        }
+    }
 }
 
 /// A store without room for another byte.
