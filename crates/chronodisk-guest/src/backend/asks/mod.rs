@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 64;
 struct Pages {
     store: Box<dyn Store>,
     /// The last request page and its first byte, until the write of it arrives at the device.
-    written: Option<(u64, Ask)>,
+    request: Option<(u64, Ask)>,
     /// Answers by their first bytes. They hide the pages of the store.
     answers: BTreeMap<u64, Box<[u8; PAGE_BYTES]>>,
     /// The answers' first bytes, the oldest first.
@@ -41,7 +41,7 @@ fn lock(pages: &Shared) -> MutexGuard<'_, Pages> {
 
 impl Pages {
     /// Drops the answers on a range that is written.
-    fn written(&mut self, offset_bytes: u64, len_bytes: u64) {
+    fn forget_answers(&mut self, offset_bytes: u64, len_bytes: u64) {
         let from = offset_bytes.saturating_sub(PAGE_BYTES as u64 - 1);
         let hidden: Vec<u64> = self.answers.range(from..offset_bytes + len_bytes).map(|(&at, _)| at).collect();
         for at in hidden {
@@ -76,7 +76,7 @@ impl Pages {
     fn copy(&mut self, from_byte: u64, to_byte: u64, len_bytes: u64) -> Result<(), StoreError> {
         let mut bytes = vec![0; len_bytes as usize];
         self.store.read(from_byte, &mut bytes)?;
-        self.written(to_byte, len_bytes);
+        self.forget_answers(to_byte, len_bytes);
         self.store.write(to_byte, &bytes)
     }
 }
@@ -98,29 +98,29 @@ impl Store for AskStore {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut pages = lock(&self.0);
         pages.store.write(offset_bytes, bytes)?;
-        pages.written(offset_bytes, bytes.len() as u64);
-        pages.written = Ask::read(bytes).map(|ask| (offset_bytes, ask));
+        pages.forget_answers(offset_bytes, bytes.len() as u64);
+        pages.request = Ask::read(bytes).map(|ask| (offset_bytes, ask));
         Ok(())
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let mut pages = lock(&self.0);
         pages.store.write_zeroes(offset_bytes, len_bytes)?;
-        pages.written(offset_bytes, len_bytes);
+        pages.forget_answers(offset_bytes, len_bytes);
         Ok(())
     }
 
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let mut pages = lock(&self.0);
         pages.store.reserve_zeroes(offset_bytes, len_bytes)?;
-        pages.written(offset_bytes, len_bytes);
+        pages.forget_answers(offset_bytes, len_bytes);
         Ok(())
     }
 
     fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let mut pages = lock(&self.0);
         pages.store.discard(offset_bytes, len_bytes)?;
-        pages.written(offset_bytes, len_bytes);
+        pages.forget_answers(offset_bytes, len_bytes);
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl AskStore {
     /// Watches a device's store for request pages.
     pub fn watch(store: Box<dyn Store>) -> (AskStore, Asks) {
         let (answers, order) = (BTreeMap::new(), VecDeque::new());
-        let pages = Arc::new(Mutex::new(Pages { store, written: None, answers, order, copy_error: None }));
+        let pages = Arc::new(Mutex::new(Pages { store, request: None, answers, order, copy_error: None }));
         let asks = Asks {
             pages: Arc::clone(&pages),
             waiting: BTreeMap::new(),
@@ -176,10 +176,10 @@ impl Asks {
             Some(waiting) => self.write_anywhere(clock, device, request, bytes, &waiting),
             None => clock.arrive(device, request, bytes),
         };
-        let written = lock(&self.pages).written.take();
+        let asked = lock(&self.pages).request.take();
         // A page among others of one request is data.
         let is_alone = u64::from(request.sectors) == PAGE_SECTORS;
-        if let Some((page_at, ask)) = written
+        if let Some((page_at, ask)) = asked
             && is_alone
             && request.op == Op::Write
             && request.lba.0 * SECTOR_BYTES == page_at
