@@ -12,10 +12,10 @@ use chronodisk_front::vhost_user::VhostUserSession;
 use chronodisk_sim::Nanos;
 use chronodisk_store::{Store, StoreError};
 
-use super::asks::AskStore;
 use super::holding::{self, Place};
 use super::models::{open_model, shown};
 use super::real_time::RealTime;
+use super::request_pages::RequestPageStore;
 use super::sampler::Sampler;
 use super::sessions::{Recorders, RunEnd};
 use super::stores::{Joint, open_store, recorder};
@@ -121,17 +121,17 @@ impl Backend {
         let file_system = holding::file_system(&mut places, spec)?;
         let block_bytes = zones::common_block_bytes(file_system, &ports);
         let mut zones_began = Vec::new();
-        let mut all_asks = Vec::new();
+        let mut request_pages = Vec::new();
         for (index, ((store, zones, ..), mut port)) in stores.into_iter().zip(ports).enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
             let clock = Box::new(MonotonicClock::new());
-            let (store, asks): (Box<dyn Store>, _) = if spec.devices[index].interface_extensions {
-                let (store, asks) = AskStore::watch(store);
-                (Box::new(store), Some(asks))
+            let (store, pages): (Box<dyn Store>, _) = if spec.devices[index].interface_extensions {
+                let (store, pages) = RequestPageStore::watch(store);
+                (Box::new(store), Some(pages))
             } else {
                 (store, None)
             };
-            all_asks.push(asks);
+            request_pages.push(pages);
             let mut session = VhostUserSession::new(vhost, shown(port.info(), block_bytes), store, clock)?;
             if let Some(kept) = zones {
                 zones_began.extend(kept.began(index));
@@ -144,7 +144,7 @@ impl Backend {
             Clock::Real => Time::Real(Box::new(RealTime::new(engine, page, recorders))),
             Clock::Stopping | Clock::Exact | Clock::Several => {
                 let sampler = Sampler::new(spec.sample_every, model_bytes);
-                Time::Virtual(Box::new(VirtualTime::new(engine, page, sampler, recorders, all_asks)))
+                Time::Virtual(Box::new(VirtualTime::new(engine, page, sampler, recorders, request_pages)))
             }
         };
         Ok((Backend { sessions, time, zones_began }, file_system))

@@ -11,7 +11,7 @@ use chronodisk_sim::{Nanos, Status};
 use chronodisk_store::StoreError;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::asks::Asks;
+use super::request_pages::RequestPages;
 use super::sampler::Sampler;
 use super::sessions::{Recorders, RunEnd, obey};
 use crate::shared::layout::{Ask, Backend};
@@ -26,7 +26,7 @@ pub(crate) struct VirtualTime {
     /// Recording of each device, if it has one.
     recorders: Recorders,
     /// Request pages of each device, if its programs may use them.
-    asks: Vec<Option<Asks>>,
+    request_pages: Vec<Option<RequestPages>>,
 }
 
 /// A device's arrivals, passed to the guest's clock.
@@ -42,9 +42,9 @@ impl VirtualTime {
         page: ClockPage<Backend>,
         sampler: Sampler,
         recorders: Recorders,
-        asks: Vec<Option<Asks>>,
+        request_pages: Vec<Option<RequestPages>>,
     ) -> Self {
-        VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders, asks }
+        VirtualTime { clock: GuestClock::new(engine), page, sampler, recorders, request_pages }
     }
 
     /// Serves until the guest is gone.
@@ -129,7 +129,7 @@ impl VirtualTime {
             if let Some(recorder) = &self.recorders[device] {
                 recorder.completed(due.id, due.due, due.status);
             }
-            let has_failed = self.asks[device].as_mut().is_some_and(|asks| asks.has_failed(due.id));
+            let has_failed = self.request_pages[device].as_mut().is_some_and(|pages| pages.has_failed(due.id));
             sessions[device].complete(due.id, if has_failed { Status::MediaError } else { due.status });
         }
         // The calls must be in the guest's pipes, with their signal pending, before the guest continues.
@@ -159,8 +159,8 @@ impl RequestHandler for Arrivals<'_> {
         self.time.page.count_request(arrival.request.len_bytes());
         self.time.clock.kick(self.time.page.virtual_now());
         let (device, index) = (self.device, usize::from(self.device.0));
-        let at = match &mut self.time.asks[index] {
-            Some(asks) => asks.arrive(&mut self.time.clock, device, arrival.request, arrival.bytes()),
+        let at = match &mut self.time.request_pages[index] {
+            Some(pages) => pages.arrive(&mut self.time.clock, device, arrival.request, arrival.bytes()),
             None => self.time.clock.arrive(device, arrival.request, arrival.bytes()),
         };
         if let Some(recorder) = &self.time.recorders[index] {

@@ -11,8 +11,8 @@ use super::*;
 /// A device with 1 GiB, its store, and its request pages.
 struct Machine {
     clock: GuestClock,
-    store: AskStore,
-    asks: Asks,
+    store: RequestPageStore,
+    pages: RequestPages,
     device: DeviceIndex,
     now: Nanos,
     requests: u64,
@@ -27,8 +27,8 @@ impl Machine {
         let options = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), ..BuildOptions::default() };
         let mut engine = Engine::new();
         let device = engine.attach(Profile::find(profile).unwrap().build(&options).unwrap());
-        let (store, asks) = AskStore::watch(Box::new(RamStore::new(CAPACITY_BYTES, CAPACITY_BYTES)));
-        Machine { clock: GuestClock::new(engine), store, asks, device, now: Nanos::ZERO, requests: 0 }
+        let (store, pages) = RequestPageStore::watch(Box::new(RamStore::new(CAPACITY_BYTES, CAPACITY_BYTES)));
+        Machine { clock: GuestClock::new(engine), store, pages, device, now: Nanos::ZERO, requests: 0 }
     }
 
     /// Serves a request, and returns whether its data are where they should be.
@@ -36,10 +36,10 @@ impl Machine {
         self.requests += 1;
         let request = Request::new(self.requests, op, lba, sectors);
         self.clock.kick(self.now);
-        self.asks.arrive(&mut self.clock, self.device, request, Transfer::Moved { took: Nanos::ZERO });
+        self.pages.arrive(&mut self.clock, self.device, request, Transfer::Moved { took: Nanos::ZERO });
         let idle = self.clock.idle(self.now, None);
         self.now = idle.resume_at.unwrap();
-        !self.asks.has_failed(request.id)
+        !self.pages.has_failed(request.id)
     }
 
     fn write(&mut self, lba: u64, bytes: &[u8]) -> bool {
@@ -54,7 +54,7 @@ impl Machine {
         bytes
     }
 
-    /// Asks, and returns the answer's outcome and its numbers from byte 24 on.
+    /// RequestPages, and returns the answer's outcome and its numbers from byte 24 on.
     fn ask(&mut self, page: &[u8]) -> (u32, u32, u32, Vec<u64>) {
         self.write(PAGE, page);
         self.answer()
@@ -165,8 +165,8 @@ fn many_pages_take_little_memory() {
     for index in 0..2 * ANSWERS_MAX as u64 {
         machine.write(8 * index, &request_page(4, 1, &[80_000 + 8 * index]));
     }
-    assert_eq!(lock(&machine.asks.pages).answers.len(), ANSWERS_MAX);
-    assert_eq!(machine.asks.waiting.len(), WAITING_MAX);
+    assert_eq!(lock(&machine.pages.pages).answers.len(), ANSWERS_MAX);
+    assert_eq!(machine.pages.waiting.len(), WAITING_MAX);
 }
 
 /// Sectors: most of the device's, some about its end, and some far beyond.
@@ -226,9 +226,9 @@ fn data_that_can_not_be_copied_fail_their_write() {
         machine.write(PAGE + 8, &[1; PAGE_BYTES]);
         machine.store.write(places[0] * SECTOR_BYTES, &[3; PAGE_BYTES]).unwrap();
         let full = Box::new(Full(RamStore::new(CAPACITY_BYTES, 0)));
-        let store = std::mem::replace(&mut lock(&machine.asks.pages).store, full);
+        let store = std::mem::replace(&mut lock(&machine.pages.pages).store, full);
         failed |= !machine.request(Op::Write, places[0], 8);
-        lock(&machine.asks.pages).store = store;
+        lock(&machine.pages.pages).store = store;
     }
     assert!(failed && machine.store.notices()[0].contains("could not be copied"));
 }

@@ -1,7 +1,8 @@
 //! Interface extensions for programs in the guest.
 //!
-//! A program writes a request page to the device, and reads the answer where it has written. So it needs no interface
-//! beside reads and writes. [`AskStore`] sees the pages, and [`Asks`] passes them to the device when they arrive.
+//! A program writes a request page to the device, and reads the answer at the same place. So it needs no interface
+//! beside reads and writes. [`RequestPageStore`] sees the pages, and [`RequestPages`] passes them to the device when
+//! they arrive.
 
 mod pages;
 
@@ -13,7 +14,7 @@ use chronodisk_engine::{DeviceIndex, GuestClock, Transfer};
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES};
 use chronodisk_store::{Store, StoreError, forward_to_store};
 
-use pages::{Ask, Outcome, PAGE_BYTES, PAGE_SECTORS, READS_MAX, answer, answer_with_place, answer_with_reads};
+use pages::{Outcome, PAGE_BYTES, PAGE_SECTORS, PageRequest, READS_MAX, answer, answer_with_place, answer_with_reads};
 
 /// Most answers that are kept. A program that does not write to its pages again takes 4 KiB for each.
 const ANSWERS_MAX: usize = 256;
@@ -24,7 +25,7 @@ const WAITING_MAX: usize = 64;
 struct Pages {
     store: Box<dyn Store>,
     /// The last request page and its first byte, until the write of it arrives at the device.
-    request: Option<(u64, Ask)>,
+    request: Option<(u64, PageRequest)>,
     /// Answers by their first bytes. They hide the pages of the store.
     answers: BTreeMap<u64, Box<[u8; PAGE_BYTES]>>,
     /// The answers' first bytes, the oldest first.
@@ -82,9 +83,9 @@ impl Pages {
 }
 
 /// A store that shows the answers to request pages where these were written.
-pub(crate) struct AskStore(Shared);
+pub(crate) struct RequestPageStore(Shared);
 
-impl Store for AskStore {
+impl Store for RequestPageStore {
     forward_to_store!(self => lock(&self.0).store; capacity_bytes, extent, flush, allocated_bytes, budget_bytes, close);
     forward_to_store!(self => lock(&self.0).store; statistics, measure_cpu, footprint);
 
@@ -99,29 +100,20 @@ impl Store for AskStore {
         let mut pages = lock(&self.0);
         pages.store.write(offset_bytes, bytes)?;
         pages.forget_answers(offset_bytes, bytes.len() as u64);
-        pages.request = Ask::read(bytes).map(|ask| (offset_bytes, ask));
+        pages.request = PageRequest::read(bytes).map(|asked| (offset_bytes, asked));
         Ok(())
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        let mut pages = lock(&self.0);
-        pages.store.write_zeroes(offset_bytes, len_bytes)?;
-        pages.forget_answers(offset_bytes, len_bytes);
-        Ok(())
+        self.clear(offset_bytes, len_bytes, |store| store.write_zeroes(offset_bytes, len_bytes))
     }
 
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        let mut pages = lock(&self.0);
-        pages.store.reserve_zeroes(offset_bytes, len_bytes)?;
-        pages.forget_answers(offset_bytes, len_bytes);
-        Ok(())
+        self.clear(offset_bytes, len_bytes, |store| store.reserve_zeroes(offset_bytes, len_bytes))
     }
 
     fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        let mut pages = lock(&self.0);
-        pages.store.discard(offset_bytes, len_bytes)?;
-        pages.forget_answers(offset_bytes, len_bytes);
-        Ok(())
+        self.clear(offset_bytes, len_bytes, |store| store.discard(offset_bytes, len_bytes))
     }
 
     fn notices(&self) -> Vec<String> {
@@ -140,7 +132,7 @@ struct Waiting {
 }
 
 /// Request pages of a device, and its requests that wait for data or for an answer.
-pub(crate) struct Asks {
+pub(crate) struct RequestPages {
     pages: Shared,
     /// By their first places.
     waiting: BTreeMap<Lba, Waiting>,
@@ -152,23 +144,36 @@ pub(crate) struct Asks {
     failed: BTreeSet<RequestId>,
 }
 
-impl AskStore {
+impl RequestPageStore {
+    /// Zeroes a range of the store by `change`.
+    fn clear(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        change: impl FnOnce(&mut dyn Store) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut pages = lock(&self.0);
+        change(&mut *pages.store)?;
+        pages.forget_answers(offset_bytes, len_bytes);
+        Ok(())
+    }
+
     /// Watches a device's store for request pages.
-    pub fn watch(store: Box<dyn Store>) -> (AskStore, Asks) {
+    pub fn watch(store: Box<dyn Store>) -> (RequestPageStore, RequestPages) {
         let (answers, order) = (BTreeMap::new(), VecDeque::new());
         let pages = Arc::new(Mutex::new(Pages { store, request: None, answers, order, copy_error: None }));
-        let asks = Asks {
+        let requests = RequestPages {
             pages: Arc::clone(&pages),
             waiting: BTreeMap::new(),
             reads: VecDeque::new(),
             wanted_sectors: 0,
             failed: BTreeSet::new(),
         };
-        (AskStore(pages), asks)
+        (RequestPageStore(pages), requests)
     }
 }
 
-impl Asks {
+impl RequestPages {
     /// A request, whose bytes are in the store, arrives at its device. Returns the instant of the arrival.
     pub fn arrive(&mut self, clock: &mut GuestClock, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
         let waiting = if request.op == Op::Write { self.waiting.remove(&request.lba) } else { None };
@@ -176,15 +181,15 @@ impl Asks {
             Some(waiting) => self.write_anywhere(clock, device, request, bytes, &waiting),
             None => clock.arrive(device, request, bytes),
         };
-        let asked = lock(&self.pages).request.take();
+        let request_page = lock(&self.pages).request.take();
         // A page among others of one request is data.
         let is_alone = u64::from(request.sectors) == PAGE_SECTORS;
-        if let Some((page_at, ask)) = asked
+        if let Some((page_at, asked)) = request_page
             && is_alone
             && request.op == Op::Write
             && request.lba.0 * SECTOR_BYTES == page_at
         {
-            let page = self.obey(clock, device, page_at, ask);
+            let page = self.obey(clock, device, page_at, asked);
             lock(&self.pages).answer(page_at, page);
         }
         at
@@ -228,13 +233,19 @@ impl Asks {
         at
     }
 
-    fn obey(&mut self, clock: &mut GuestClock, device: DeviceIndex, page_at: u64, ask: Ask) -> Box<[u8; PAGE_BYTES]> {
+    fn obey(
+        &mut self,
+        clock: &mut GuestClock,
+        device: DeviceIndex,
+        page_at: u64,
+        asked: PageRequest,
+    ) -> Box<[u8; PAGE_BYTES]> {
         let capacity_sectors = clock.engine().info(device).capacity_sectors;
-        match ask {
-            Ask::Want(read) if read.ranges.iter().all(|range| range.end <= capacity_sectors) => {
+        match asked {
+            PageRequest::Want(read) if read.ranges.iter().all(|range| range.end <= capacity_sectors) => {
                 answer(if clock.want(device, &read) { Outcome::Done } else { Outcome::Unsupported })
             }
-            Ask::Take => {
+            PageRequest::Take => {
                 if self.reads.is_empty() {
                     let taken = clock.take_background(device);
                     self.reads = taken.done.into();
@@ -243,11 +254,11 @@ impl Asks {
                 let now: Vec<BackgroundDone> = self.reads.drain(..self.reads.len().min(READS_MAX)).collect();
                 answer_with_reads(&now, self.reads.len(), self.wanted_sectors)
             }
-            Ask::Anywhere(places) if self.waiting.len() < WAITING_MAX => {
+            PageRequest::Anywhere(places) if self.waiting.len() < WAITING_MAX => {
                 self.waiting.insert(places[0], Waiting { page_at, places });
                 answer(Outcome::Waiting)
             }
-            Ask::Want(_) | Ask::Anywhere(_) | Ask::Malformed => answer(Outcome::Malformed),
+            PageRequest::Want(_) | PageRequest::Anywhere(_) | PageRequest::Malformed => answer(Outcome::Malformed),
         }
     }
 }

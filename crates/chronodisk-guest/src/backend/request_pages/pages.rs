@@ -30,7 +30,7 @@ pub(super) const READS_MAX: usize = (CHECKSUM_AT - READS_AT) / READ_BYTES;
 
 /// The request of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum PageRequest {
     /// Background reads.
     Want(BackgroundRead),
     /// The background reads that the device has done.
@@ -41,28 +41,28 @@ pub(super) enum Ask {
     Malformed,
 }
 
-impl Ask {
+impl PageRequest {
     /// Reads a page; `None` if it is not a request page, or its checksum is wrong.
-    pub(super) fn read(page: &[u8]) -> Option<Ask> {
+    pub(super) fn read(page: &[u8]) -> Option<PageRequest> {
         let is_request = page.len() == PAGE_BYTES && page.starts_with(REQUEST_MAGIC);
         if !is_request || u32_at(page, CHECKSUM_AT) != crc32fast::hash(&page[..CHECKSUM_AT]) {
             return None;
         }
         let count = u32_at(page, 24) as usize;
         Some(match (u32_at(page, 16), u32_at(page, 20)) {
-            (VERSION, 1) => Ask::want(page, count, BackgroundTime::Gaps),
-            (VERSION, 2) => Ask::want(page, count, BackgroundTime::GapsAndRest),
-            (VERSION, 3) if count == 0 => Ask::Take,
-            (VERSION, 4) if (1..=PLACES_MAX).contains(&count) => {
-                Ask::Anywhere((0..count).map(|index| Lba(u64_at(page, RANGES_AT + PLACE_BYTES * index))).collect())
-            }
-            _ => Ask::Malformed,
+            (VERSION, 1) => PageRequest::want(page, count, BackgroundTime::Gaps),
+            (VERSION, 2) => PageRequest::want(page, count, BackgroundTime::GapsAndRest),
+            (VERSION, 3) if count == 0 => PageRequest::Take,
+            (VERSION, 4) if (1..=PLACES_MAX).contains(&count) => PageRequest::Anywhere(
+                (0..count).map(|index| Lba(u64_at(page, RANGES_AT + PLACE_BYTES * index))).collect(),
+            ),
+            _ => PageRequest::Malformed,
         })
     }
 
-    fn want(page: &[u8], count: usize, when: BackgroundTime) -> Ask {
+    fn want(page: &[u8], count: usize, when: BackgroundTime) -> PageRequest {
         if !(1..=RANGES_MAX).contains(&count) {
-            return Ask::Malformed;
+            return PageRequest::Malformed;
         }
         let range = |index: usize| {
             let at = RANGES_AT + RANGE_BYTES * index;
@@ -70,7 +70,7 @@ impl Ask {
             Some(first..first.checked_add(u64_at(page, at + 8))?)
         };
         let ranges: Option<_> = (0..count).map(range).collect();
-        ranges.map_or(Ask::Malformed, |ranges| Ask::Want(BackgroundRead { ranges, when }))
+        ranges.map_or(PageRequest::Malformed, |ranges| PageRequest::Want(BackgroundRead { ranges, when }))
     }
 }
 
@@ -152,25 +152,32 @@ mod tests {
 
     #[test]
     fn pages_ask_for_what_they_name() {
-        let want = |when| Ask::Want(BackgroundRead { ranges: vec![8..24, 100..101], when });
+        let want = |when| PageRequest::Want(BackgroundRead { ranges: vec![8..24, 100..101], when });
         let gaps = request_page(1, 2, &[8, 16, 100, 1]);
-        assert_eq!(Ask::read(&gaps), Some(want(BackgroundTime::Gaps)));
-        assert_eq!(Ask::read(&request_page(2, 2, &[8, 16, 100, 1])), Some(want(BackgroundTime::GapsAndRest)));
-        assert_eq!(Ask::read(&request_page(3, 0, &[])), Some(Ask::Take));
-        assert_eq!(Ask::read(&request_page(4, 2, &[80, 8])), Some(Ask::Anywhere(vec![Lba(80), Lba(8)])));
-        assert_eq!(Ask::read(&gaps[..PAGE_BYTES - 1]), None);
+        assert_eq!(PageRequest::read(&gaps), Some(want(BackgroundTime::Gaps)));
+        assert_eq!(PageRequest::read(&request_page(2, 2, &[8, 16, 100, 1])), Some(want(BackgroundTime::GapsAndRest)));
+        assert_eq!(PageRequest::read(&request_page(3, 0, &[])), Some(PageRequest::Take));
+        assert_eq!(
+            PageRequest::read(&request_page(4, 2, &[80, 8])),
+            Some(PageRequest::Anywhere(vec![Lba(80), Lba(8)]))
+        );
+        assert_eq!(PageRequest::read(&gaps[..PAGE_BYTES - 1]), None);
         let mut damaged = gaps;
         damaged[40] ^= 1;
-        assert_eq!(Ask::read(&damaged), None);
+        assert_eq!(PageRequest::read(&damaged), None);
     }
 
     #[test]
     fn pages_with_faults_are_malformed() {
         let faults = [(0, 0), (1, 0), (2, 254), (3, 1), (4, 0), (4, 508), (5, 1), (u32::MAX, u32::MAX)];
         for (kind, count) in faults {
-            assert_eq!(Ask::read(&request_page(kind, count, &[])), Some(Ask::Malformed), "{kind} {count}");
+            assert_eq!(
+                PageRequest::read(&request_page(kind, count, &[])),
+                Some(PageRequest::Malformed),
+                "{kind} {count}"
+            );
         }
-        assert_eq!(Ask::read(&request_page(1, 1, &[u64::MAX, 1])), Some(Ask::Malformed));
+        assert_eq!(PageRequest::read(&request_page(1, 1, &[u64::MAX, 1])), Some(PageRequest::Malformed));
     }
 
     #[test]
@@ -192,8 +199,8 @@ mod tests {
             count: u32,
             numbers in prop::collection::vec(any::<u64>(), 0..508),
         ) {
-            Ask::read(&request_page(kind, count, &numbers));
-            Ask::read(&request_page(kind, count % 509, &numbers));
+            PageRequest::read(&request_page(kind, count, &numbers));
+            PageRequest::read(&request_page(kind, count % 509, &numbers));
         }
     }
 }
