@@ -41,6 +41,8 @@ fn walk(input: &[u8], zones: Option<ZoneLayout>) {
         zones,
         // Half of the inputs are for a device whose requests can fail.
         torn_write_sectors: bytes.first().filter(|&first| zones.is_none() && first % 2 == 1).map(|_| 1),
+        // Independently, half of them have file lists.
+        file_data: bytes.first().is_some_and(|first| first & 2 != 0),
     };
     let mut bench = TestBench::new(config, Box::new(RamStore::new(CAPACITY_SECTORS * 512, 20_000)));
     bench.set_up();

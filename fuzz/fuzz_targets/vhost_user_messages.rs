@@ -78,6 +78,7 @@ impl Machine {
             seg_max: SEG_MAX_DEFAULT,
             zones: None,
             torn_write_sectors: None,
+            file_data: false,
         };
         let mut bench = TestBench::new(config, Box::new(RamStore::new(64 * 512, 20_000)));
         let memory = bench.driver.memory_file().try_clone().expect("another descriptor");

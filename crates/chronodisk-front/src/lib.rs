@@ -45,6 +45,7 @@
 //!     seg_max: SEG_MAX_DEFAULT,
 //!     zones: None,
 //!     torn_write_sectors: None,
+//!     file_data: false,
 //! };
 //! let listener = std::os::unix::net::UnixListener::bind("disk.sock")?;
 //! let store = Box::new(RamStore::new(1 << 30, 64 << 20));

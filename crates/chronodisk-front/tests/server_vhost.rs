@@ -48,6 +48,7 @@ fn serve(folder: &tempfile::TempDir) -> (Server, PathBuf) {
         seg_max: SEG_MAX_DEFAULT,
         zones: None,
         torn_write_sectors: None,
+        file_data: false,
     };
     server.listen_vhost_user(&Address::Unix(path.clone()), config).unwrap();
     (server, path)

@@ -44,6 +44,16 @@ macro_rules! forward_to_store {
             $store.write(offset_bytes, bytes)
         }
     };
+    (@ write_with_file_data $this:ident $store:expr) => {
+        fn write_with_file_data(
+            &mut $this,
+            offset_bytes: u64,
+            bytes: &[u8],
+            file_data: &[$crate::FileData],
+        ) -> Result<(), $crate::StoreError> {
+            $store.write_with_file_data(offset_bytes, bytes, file_data)
+        }
+    };
     (@ try_read $this:ident $store:expr) => {
         fn try_read(&mut $this, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), $crate::StoreError> {
             $store.try_read(offset_bytes, bytes)

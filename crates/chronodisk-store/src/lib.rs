@@ -26,6 +26,7 @@ mod device;
 mod durability;
 mod error;
 mod file;
+mod file_data;
 mod footprint;
 mod foreign;
 mod forward;
@@ -46,6 +47,7 @@ pub use device::DeviceStore;
 pub use durability::Durability;
 pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
+pub use file_data::FileData;
 pub use footprint::{Component, CpuClock, Footprint};
 pub use overflow::{OverflowStatistics, OverflowStore};
 pub use overlay::OverlayStore;
@@ -75,6 +77,20 @@ pub trait Store: Send {
     /// # Errors
     /// [`StoreError::OutOfRange`], [`StoreError::BudgetExceeded`], [`StoreError::Io`].
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Keeps `bytes` like [`Store::write`]; `file_data` are their parts that the client's kernel calls contents of
+    /// files, in ascending order. Only a store that drops such contents uses them.
+    ///
+    /// # Errors
+    /// Like [`Store::write`].
+    fn write_with_file_data(
+        &mut self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        _file_data: &[FileData],
+    ) -> Result<(), StoreError> {
+        self.write(offset_bytes, bytes)
+    }
 
     /// Zeroes the range, and frees its space.
     ///

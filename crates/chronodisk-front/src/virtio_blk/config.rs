@@ -9,7 +9,7 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
-use super::REQUEST_BYTES_MAX;
+use super::{FILE_DATA_FEATURE, REQUEST_BYTES_MAX};
 
 /// Data segments in a request unless something else is asked for: a ring of 256 holds two such requests of direct
 /// descriptors, with a header and a status each.
@@ -45,6 +45,8 @@ pub struct BlkConfig {
     /// Sectors at the beginning of a failed write that are written. `Some` means that requests can fail: their bytes
     /// then move at the completion.
     pub torn_write_sectors: Option<u32>,
+    /// Whether the device takes file lists ([`FILE_DATA_FEATURE`]).
+    pub file_data: bool,
 }
 
 impl BlkConfig {
@@ -62,6 +64,7 @@ impl BlkConfig {
             seg_max: SEG_MAX_DEFAULT,
             zones: info.zones,
             torn_write_sectors: info.torn_write_sectors.filter(|_| info.zones.is_none()),
+            file_data: false,
         }
     }
 
@@ -153,6 +156,9 @@ impl BlkConfig {
         }
         if self.zones.is_some() {
             bits.push(VIRTIO_BLK_F_ZONED);
+        }
+        if self.file_data {
+            bits.push(FILE_DATA_FEATURE);
         }
         bits.into_iter().fold(0, |features, bit| features | 1 << bit)
     }
@@ -273,6 +279,7 @@ mod tests {
             seg_max: SEG_MAX_DEFAULT,
             zones: None,
             torn_write_sectors: None,
+            file_data: false,
         }
     }
 
@@ -348,6 +355,8 @@ mod tests {
             1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_BLK_F_DISCARD | 1 << VIRTIO_BLK_F_WRITE_ZEROES
         );
         assert_eq!(all & (1 << 29 | 1 << 1), 0, "EVENT_IDX or SIZE_MAX is offered");
+        let notified = BlkConfig { file_data: true, ..config() };
+        assert_eq!(notified.features() & !all, 1 << FILE_DATA_FEATURE);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn execute(
         Op::Write | Op::ZoneAppend => {
             let bytes = bounce.of_len(len_bytes);
             gather(bytes, &request.segments, memory)?;
-            store.write(offset_bytes, bytes)?;
+            store.write_with_file_data(offset_bytes, bytes, &request.file_data)?;
         }
         Op::Flush => store.flush()?,
         Op::Discard => store.discard(offset_bytes, len_bytes)?,

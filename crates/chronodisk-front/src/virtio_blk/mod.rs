@@ -6,11 +6,13 @@
 
 mod config;
 mod execute;
+mod file_list;
 mod report;
 mod request;
 
 pub use config::{BlkConfig, ConfigError, SEG_MAX_DEFAULT, SEG_MAX_LIMIT};
 pub(crate) use execute::{Bounce, answer_identify, execute, gather};
+pub use file_list::FILE_DATA_FEATURE;
 pub(crate) use report::{answer_report, write_sector};
 pub use request::{BadRequest, BadRequestKind, BlkRequest, Limits, Operation, REQUEST_BYTES_MAX, Segment};
 

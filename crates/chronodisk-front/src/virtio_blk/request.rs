@@ -2,12 +2,14 @@
 //!
 //! A chain is a request's header (16 bytes read by the device), its data, and one status byte written by the device.
 //! The device must not depend on the division into descriptors (VIRTIO 1.2, section 2.7.4, "Message Framing"): the
-//! header is the first bytes that can be read, the status the last that can be written.
+//! header is the first bytes that can be read, the status the last that can be written. A driver with our kernel patch
+//! puts a [file list](super::file_list) between the header and the data of a write.
 //!
 //! All of a chain comes from the guest. An invalid part becomes a [`BadRequest`], with the status byte's address if
 //! there is one; no chain causes a panic or an unbounded loop.
 
 use chronodisk_sim::{Op, Priority, SECTOR_BYTES};
+use chronodisk_store::FileData;
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_ZONED, VIRTIO_BLK_T_DISCARD,
     VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
@@ -17,6 +19,7 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_queue::DescriptorChain;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
+use super::file_list::{FILE_DATA_FEATURE, LIST_HEADER_BYTES, list_bytes, parse_runs};
 use super::{BlkConfig, BlkStatus};
 use crate::vhost_user::QUEUE_SIZE_MAX;
 
@@ -42,6 +45,8 @@ pub struct BlkRequest {
     pub segments: Vec<Segment>,
     /// Guest memory for the sector at which a zone append was written, eight bytes; empty otherwise.
     pub written_at: Vec<Segment>,
+    /// The parts of a write that are contents of files; empty unless the driver enabled [`FILE_DATA_FEATURE`].
+    pub file_data: Vec<FileData>,
 }
 
 /// Operation of a request.
@@ -124,6 +129,8 @@ pub enum BadRequestKind {
     TooMuchInFlight,
     /// No room for the header of a report of zones, or not 8 to 15 bytes for the sector of an append.
     AnswerRoom,
+    /// A write's file list contradicts its format.
+    FileList,
 }
 
 /// The device's limits, and the negotiated features.
@@ -193,6 +200,7 @@ impl BlkRequest {
             priority: body.priority,
             segments: body.segments,
             written_at: body.written_at,
+            file_data: body.file_data,
         })
     }
 }
@@ -221,6 +229,7 @@ struct Body {
     priority: Priority,
     segments: Vec<Segment>,
     written_at: Vec<Segment>,
+    file_data: Vec<FileData>,
 }
 
 impl Layout {
@@ -271,6 +280,7 @@ impl Layout {
             priority,
             segments,
             written_at: Vec::new(),
+            file_data: Vec::new(),
         };
         match field(0) {
             VIRTIO_BLK_T_IN => {
@@ -278,8 +288,13 @@ impl Layout {
                 Ok(body(Operation::Device(Op::Read), sector, sectors, self.writable))
             }
             VIRTIO_BLK_T_OUT => {
+                let runs = match limits.negotiated(FILE_DATA_FEATURE) {
+                    Ok(()) => self.take_file_list(memory).ok_or(BadRequestKind::FileList)?,
+                    Err(_) => Vec::new(),
+                };
                 let sectors = check_data(&self.readable, &self.writable, sector, memory, limits)?;
-                Ok(body(Operation::Device(Op::Write), sector, sectors, self.readable))
+                let file_data = parse_runs(&runs, u64::from(sectors) * SECTOR_BYTES).ok_or(BadRequestKind::FileList)?;
+                Ok(Body { file_data, ..body(Operation::Device(Op::Write), sector, sectors, self.readable) })
             }
             VIRTIO_BLK_T_FLUSH => {
                 limits.negotiated(VIRTIO_BLK_F_FLUSH)?;
@@ -394,13 +409,27 @@ impl Layout {
         Ok((sector, sectors))
     }
 
+    /// The runs of a write's file list, without the list's header.
+    fn take_file_list(&mut self, memory: &impl GuestMemory) -> Option<Vec<u8>> {
+        let header: [u8; LIST_HEADER_BYTES] = self.take_readable(memory)?;
+        let mut runs = vec![0; list_bytes(header)? - LIST_HEADER_BYTES];
+        self.fill_from_readable(&mut runs, memory)?;
+        Some(runs)
+    }
+
     /// Takes the first bytes of the readable part.
     fn take_readable<const N: usize>(&mut self, memory: &impl GuestMemory) -> Option<[u8; N]> {
         let mut bytes = [0; N];
+        self.fill_from_readable(&mut bytes, memory)?;
+        Some(bytes)
+    }
+
+    /// Fills `bytes` with the first bytes of the readable part, and takes them off it.
+    fn fill_from_readable(&mut self, bytes: &mut [u8], memory: &impl GuestMemory) -> Option<()> {
         let mut filled = 0;
-        while filled < N {
+        while filled < bytes.len() {
             let first = self.readable.first_mut()?;
-            let len = (N - filled).min(first.len_bytes as usize);
+            let len = (bytes.len() - filled).min(first.len_bytes as usize);
             memory.read_slice(&mut bytes[filled..filled + len], first.address).ok()?;
             filled += len;
             first.len_bytes -= len as u32;
@@ -410,7 +439,7 @@ impl Layout {
                 first.address = GuestAddress(first.address.0.checked_add(len as u64)?);
             }
         }
-        Some(bytes)
+        Some(())
     }
 }
 

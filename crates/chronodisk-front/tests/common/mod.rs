@@ -24,6 +24,7 @@ pub fn config() -> BlkConfig {
         seg_max: SEG_MAX_DEFAULT,
         zones: None,
         torn_write_sectors: None,
+        file_data: false,
     }
 }
 

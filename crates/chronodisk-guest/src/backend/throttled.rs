@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chronodisk_store::{Store, StoreError, forward_to_store};
+use chronodisk_store::{FileData, Store, StoreError, forward_to_store};
 
 /// Passes everything on to a store, no faster than a rate.
 pub(crate) struct ThrottledStore {
@@ -50,6 +50,16 @@ impl Store for ThrottledStore {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.transfer(bytes.len());
         self.store.write(offset_bytes, bytes)
+    }
+
+    fn write_with_file_data(
+        &mut self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        file_data: &[FileData],
+    ) -> Result<(), StoreError> {
+        self.transfer(bytes.len());
+        self.store.write_with_file_data(offset_bytes, bytes, file_data)
     }
 }
 

@@ -10,7 +10,7 @@ use chronodisk_sim::{Nanos, Request, RequestId, Status};
 use super::format::{self, Encoded};
 use super::{Change, RecordedDevice};
 use crate::store_file::io_error;
-use crate::{FileOperation, Store, StoreError, forward_to_store, len_of};
+use crate::{FileData, FileOperation, Store, StoreError, forward_to_store, len_of};
 
 /// Writes a recording. Clones write to the same one.
 ///
@@ -143,6 +143,16 @@ impl Store for RecordingStore {
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.store.write(offset_bytes, bytes)?;
+        self.recorder.put_change(&format::write(offset_bytes, bytes))
+    }
+
+    fn write_with_file_data(
+        &mut self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        file_data: &[FileData],
+    ) -> Result<(), StoreError> {
+        self.store.write_with_file_data(offset_bytes, bytes, file_data)?;
         self.recorder.put_change(&format::write(offset_bytes, bytes))
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Op, SECTOR_BYTES, Status};
-use chronodisk_store::Store;
+use chronodisk_store::{FileData, Store};
 
 use super::{Device, InFlight};
 use crate::vhost_user::memory::GuestMemory;
@@ -75,8 +75,9 @@ fn change(store: &mut dyn Store, op: Op, late: &Late, part: Range<u64>) -> Resul
     let (begin, len_bytes) = (range_of(&late.request).start, part.end - part.start);
     let changed = match op {
         Op::Write => {
-            let bytes = &late.bytes[(part.start - begin) as usize..(part.end - begin) as usize];
-            store.write(part.start, bytes)
+            let within = part.start - begin..part.end - begin;
+            let bytes = &late.bytes[within.start as usize..within.end as usize];
+            store.write_with_file_data(part.start, bytes, &FileData::of_part(&late.request.file_data, &within))
         }
         Op::Discard => store.discard(part.start, len_bytes),
         _ => store.write_zeroes(part.start, len_bytes),
