@@ -70,6 +70,8 @@ pub(crate) struct Counts {
     pub(crate) entries: u64,
     /// Blocks of files to be kept that were squashed before their names were known.
     pub(crate) late_units: u64,
+    /// Blocks dropped because of the client's claims.
+    pub(crate) claimed_units: u64,
 }
 
 impl Counts {
@@ -80,6 +82,7 @@ impl Counts {
             scans: self.scans + other.scans,
             entries: self.entries + other.entries,
             late_units: self.late_units + other.late_units,
+            claimed_units: self.claimed_units + other.claimed_units,
         }
     }
 }

@@ -74,6 +74,11 @@ pub(crate) fn holds_file_system(blocks: &mut Blocks, start_bytes: u64, end_bytes
     Ok(!matches!(Site::plain(start_bytes, end_bytes).find(blocks)?, Err(Refusal::Absent)))
 }
 
+/// Whether a volume holds a superblock of btrfs, supported or not.
+pub(crate) fn holds_btrfs(site: &Site, blocks: &mut Blocks) -> Result<bool, StoreError> {
+    Ok(!matches!((btrfs::KIND.find)(site, blocks)?, Err(Refusal::Absent)))
+}
+
 /// Whether a range holds a superblock of another kind, supported or not.
 pub(crate) fn holds_another(
     kind: &Kind,

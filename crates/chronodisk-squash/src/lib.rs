@@ -19,6 +19,7 @@ mod blocks;
 mod btrfs;
 mod bytes;
 mod checksum;
+mod claims;
 mod class;
 mod classifier;
 mod content;

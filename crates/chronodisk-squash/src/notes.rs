@@ -177,7 +177,8 @@ impl Notes {
     }
 }
 
-fn dropped_units(judged: &[Judged]) -> u64 {
+/// Number of blocks that are dropped.
+pub(crate) fn dropped_units(judged: &[Judged]) -> u64 {
     judged.iter().filter(|judged| judged.2 == Verdict::Drop).map(|judged| judged.1 - judged.0).sum()
 }
 

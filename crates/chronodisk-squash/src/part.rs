@@ -5,10 +5,11 @@ use std::sync::Arc;
 use chronodisk_store::StoreError;
 
 use super::blocks::Blocks;
+use super::claims;
 use super::classifier::{Classifier, Counts, Judged, Memory, Refusal, Standing, Verdict, Write};
-use super::kinds::{Found, Site};
+use super::kinds::{Found, Site, holds_btrfs};
 use super::names::NameRule;
-use super::notes::Notes;
+use super::notes::{Notes, dropped_units};
 use super::units::{VolumeBytes, VolumeUnit};
 use super::volume::{Lens, Volume};
 use super::{Class, UNIT_BYTES};
@@ -18,8 +19,22 @@ use crate::len_of;
 #[derive(Debug)]
 enum Known {
     Nothing,
-    NotUnderstood,
+    NotUnderstood {
+        /// The file system has checksums of contents, which generated ones would contradict.
+        verifies_contents: bool,
+    },
     Understood(Box<dyn Classifier>),
+}
+
+/// Options of all parts of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct PartOptions {
+    /// A journal is kept but not read.
+    pub(crate) ignore_journal: bool,
+    /// The client's kernel flags contents of files.
+    pub(crate) notified: bool,
+    /// Rules by file name.
+    pub(crate) names: Arc<[NameRule]>,
 }
 
 /// A volume, and its file system. Addresses are the volume's: [`Part::lens`] maps them to the device's if they differ.
@@ -36,16 +51,18 @@ pub(crate) struct Part {
     known: Known,
     /// Not followed because of a neighbouring part.
     given_up: bool,
+    /// The client's kernel flags contents of files.
+    notified: bool,
     /// Counters of earlier file systems.
     past: Counts,
     notices: Vec<String>,
 }
 
 impl Part {
-    /// A volume with unknown contents. With `ignore_journal`, a journal there is not read. `names` are the rules by
-    /// name.
-    pub(crate) fn new(volume: Volume, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
+    /// A volume with unknown contents.
+    pub(crate) fn new(volume: Volume, options: &PartOptions) -> Self {
         let (start_bytes, end_bytes) = volume.bounds();
+        let PartOptions { ignore_journal, notified, ref names } = *options;
         Part {
             lens: volume.lens(),
             volume,
@@ -54,6 +71,7 @@ impl Part {
             site: Site { start_bytes, end_bytes, ignore_journal, names: Arc::clone(names) },
             known: Known::Nothing,
             given_up: false,
+            notified,
             past: Counts::default(),
             notices: Vec::new(),
         }
@@ -87,7 +105,7 @@ impl Part {
     pub(crate) fn counts(&self) -> Counts {
         match &self.known {
             Known::Understood(classifier) => self.past.with(classifier.counts()),
-            Known::Nothing | Known::NotUnderstood => self.past,
+            Known::Nothing | Known::NotUnderstood { .. } => self.past,
         }
     }
 
@@ -95,7 +113,7 @@ impl Part {
     pub(crate) fn memory(&self) -> Memory {
         match &self.known {
             Known::Understood(classifier) => classifier.memory(),
-            Known::Nothing | Known::NotUnderstood => Memory::default(),
+            Known::Nothing | Known::NotUnderstood { .. } => Memory::default(),
         }
     }
 
@@ -104,7 +122,7 @@ impl Part {
         self.look(blocks)?;
         match &mut self.known {
             Known::Understood(classifier) => classifier.opened(blocks),
-            Known::Nothing | Known::NotUnderstood => Ok(()),
+            Known::Nothing | Known::NotUnderstood { .. } => Ok(()),
         }
     }
 
@@ -113,30 +131,39 @@ impl Part {
         self.look(blocks)?;
         match &mut self.known {
             Known::Understood(classifier) => classifier.appeared(blocks),
-            Known::Nothing | Known::NotUnderstood => Ok(()),
+            Known::Nothing | Known::NotUnderstood { .. } => Ok(()),
         }
     }
 
-    /// Verdicts on whole blocks from `unit` on.
-    pub(crate) fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
+    /// Verdicts on whole blocks from `unit` on, with the client's claims. These count without a classifier, unless the
+    /// file system verifies contents.
+    pub(crate) fn judge(&self, unit: VolumeUnit, bytes: &[u8], claims: &[Judged]) -> Vec<Judged> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
+        let all = |verdict| vec![(unit, end, verdict)];
         match &self.known {
-            Known::Nothing => vec![(unit, end, Verdict::Wait)],
-            Known::NotUnderstood => vec![(unit, end, Verdict::Keep(Class::Everything))],
             Known::Understood(classifier) => classifier.judge(unit, bytes),
+            Known::NotUnderstood { verifies_contents: true } => all(Verdict::Keep(Class::Everything)),
+            // A kernel that flags contents writes metadata otherwise.
+            _ if self.notified => claims::overrule((unit, end, Verdict::Keep(Class::OtherMetadata)), claims),
+            Known::Nothing => all(Verdict::Wait),
+            Known::NotUnderstood { verifies_contents: false } => all(Verdict::Keep(Class::Everything)),
         }
     }
 
-    /// Writes whole blocks for a request of `range`. Returns the number of bytes dropped.
+    /// Writes whole blocks for a request of `range`, with the client's claims. Returns the number of bytes dropped.
     pub(crate) fn write(
         &mut self,
         unit: VolumeUnit,
         bytes: &[u8],
         range: VolumeBytes,
+        claims: &[Judged],
         blocks: &mut Blocks,
         notes: Option<&mut Notes>,
     ) -> Result<u64, StoreError> {
-        let mut judged = self.judge(unit, bytes);
+        let mut judged = self.judge(unit, bytes, claims);
+        if !matches!(self.known, Known::Understood(_)) {
+            self.past.claimed_units += dropped_units(&judged);
+        }
         if let Some(notes) = notes {
             judged = notes.hear(unit, bytes, judged);
         }
@@ -205,7 +232,7 @@ impl Part {
     ) -> Result<(), StoreError> {
         match &mut self.known {
             Known::Understood(classifier) => classifier.correct(units, offset_bytes, bytes, blocks),
-            Known::Nothing | Known::NotUnderstood => Ok(()),
+            Known::Nothing | Known::NotUnderstood { .. } => Ok(()),
         }
     }
 
@@ -286,9 +313,13 @@ impl Part {
             Ok(classifier) => Known::Understood(classifier),
             Err(Refusal::Absent) => Known::Nothing,
             Err(Refusal::NotUnderstood(reason)) => {
-                self.notice(format!("everything is kept, because the file system is not understood: {reason}"));
+                let verifies_contents = holds_btrfs(&self.site, blocks)?;
+                // Otherwise the client's claims are enough.
+                if verifies_contents || !self.notified {
+                    self.notice(format!("everything is kept, because the file system is not understood: {reason}"));
+                }
                 blocks.settle(self.start, self.end, Class::Everything)?;
-                Known::NotUnderstood
+                Known::NotUnderstood { verifies_contents }
             }
         };
         let Known::Understood(classifier) = &mut self.known else { return Ok(()) };

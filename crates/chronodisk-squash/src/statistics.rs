@@ -35,6 +35,8 @@ pub struct SquashStatistics {
     pub table_entries: u64,
     /// Bytes of files to be kept that had been squashed before the files had their names.
     pub late_bytes: u64,
+    /// Bytes dropped because the client's kernel called them contents of files, and no classifier knew them.
+    pub claimed_bytes: u64,
 }
 
 impl SquashStatistics {

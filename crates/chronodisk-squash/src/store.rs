@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use chronodisk_store::host::{Host, RealHost};
 use chronodisk_store::{
-    Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, StoreFile, check_extent, check_range,
+    Component, CpuClock, Durability, Extent, FileData, Footprint, Store, StoreError, StoreFile, check_extent,
+    check_range,
 };
 
 use super::backing::{self, Backing};
 use super::block::Block;
 use super::blocks::Blocks;
+use super::claims::Claims;
 use super::classifier::{Counts, Verdict};
 use super::content::Content;
 use super::device_blocks::DeviceBlocks;
@@ -24,7 +26,7 @@ use super::meter::Worker;
 use super::names::NameRule;
 use super::new_image::is_unfinished_at;
 use super::notes::{MARKS_MAX, Notes};
-use super::part::Part;
+use super::part::{Part, PartOptions};
 use super::runs::RunMap;
 use super::slot_file::SlotFile;
 use super::statistics::SquashStatistics;
@@ -52,6 +54,9 @@ pub struct SquashOptions {
     /// Keeps journals without reading them, so that blocks are classified only when inodes are written to their places:
     /// the original system's reference (figure 4).
     pub ignore_journal: bool,
+    /// The client's kernel flags contents of files in its writes ([`Store::write_with_file_data`]). Where no classifier
+    /// knows the blocks, these are dropped, and others are kept as metadata.
+    pub notified: bool,
     /// Rules by file name; the first match counts. Names are read on ext2, ext3 and ext4. On btrfs and XFS they are
     /// read for files to be kept. On other file systems, a rule keeps every block.
     pub names: Vec<NameRule>,
@@ -69,6 +74,7 @@ impl Default for SquashOptions {
             durability: Durability::default(),
             host: Arc::new(RealHost),
             ignore_journal: false,
+            notified: false,
             names: Vec::new(),
             notices: false,
         }
@@ -98,8 +104,7 @@ pub struct SquashStore {
     division: Division,
     /// Counters of removed parts.
     past: Counts,
-    ignore_journal: bool,
-    names: Arc<[NameRule]>,
+    part_options: PartOptions,
     /// Programs' marker pages, if they are honoured.
     notes: Option<Notes>,
     written_bytes: u64,
@@ -288,8 +293,12 @@ impl SquashStore {
     ) -> Self {
         let end = DeviceUnit(capacity_bytes.div_ceil(UNIT_BYTES));
         let write_through = options.durability.write_through && backing.is_file();
-        let names: Arc<[NameRule]> = options.names.as_slice().into();
-        let parts = vec![Part::new(Volume::one(0, capacity_bytes), options.ignore_journal, &names)];
+        let part_options = PartOptions {
+            ignore_journal: options.ignore_journal,
+            notified: options.notified,
+            names: options.names.as_slice().into(),
+        };
+        let parts = vec![Part::new(Volume::one(0, capacity_bytes), &part_options)];
         SquashStore {
             capacity_bytes,
             mode,
@@ -299,8 +308,7 @@ impl SquashStore {
             parts,
             division: Division::none(),
             past: Counts::default(),
-            ignore_journal: options.ignore_journal,
-            names,
+            part_options,
             notes: options.notices.then(|| Notes::new(MARKS_MAX)),
             written_bytes: 0,
             dropped_bytes: 0,
@@ -331,6 +339,7 @@ impl SquashStore {
             scans: counts.scans,
             table_entries: counts.entries + self.blocks.device().map().len() as u64,
             late_bytes: self.late_bytes(),
+            claimed_bytes: counts.claimed_units * UNIT_BYTES,
         }
     }
 
@@ -356,7 +365,7 @@ impl SquashStore {
     }
 
     /// Writes a range that may begin and end inside blocks.
-    fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8], claims: &Claims) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         if bytes.is_empty() {
             return Ok(());
@@ -379,22 +388,22 @@ impl SquashStore {
             self.blocks.device_mut().keep_packed(unit, units, Class::Exact)?;
             return self.complete(unit, end);
         }
-        self.write_units(unit, units, offset_bytes, len_of(bytes))
+        self.write_units(unit, units, (offset_bytes, len_of(bytes)), claims)
     }
 
-    /// Writes whole blocks, with `offset_bytes` and `len_bytes` of the request.
+    /// Writes whole blocks, with offset and length of the request in bytes.
     fn write_units(
         &mut self,
         unit: DeviceUnit,
         bytes: &[u8],
-        offset_bytes: u64,
-        len_bytes: u64,
+        (offset_bytes, len_bytes): (u64, u64),
+        claims: &Claims,
     ) -> Result<(), StoreError> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
         if let Some(notes) = &mut self.notes {
             notes.look_at(bytes);
         }
-        self.check_room(unit, end, bytes)?;
+        self.check_room(unit, end, bytes, claims)?;
         for (from, to, place) in self.pieces(unit, end) {
             let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             let Some(place) = place else {
@@ -404,8 +413,10 @@ impl SquashStore {
             let start_bytes = offset_bytes.max(from.offset_bytes());
             let end_bytes = (offset_bytes + len_bytes).min(to.offset_bytes());
             let range = place.range(from, start_bytes, end_bytes);
-            self.dropped_bytes +=
-                self.with_part(place.index, |part, blocks, notes| part.write(place.unit, piece, range, blocks, notes))?;
+            let claims = claims.in_volume(from, to, place.unit);
+            self.dropped_bytes += self.with_part(place.index, |part, blocks, notes| {
+                part.write(place.unit, piece, range, &claims, blocks, notes)
+            })?;
         }
         if self.division.is_touched(offset_bytes, offset_bytes + len_bytes) {
             self.look_for_volumes()?;
@@ -440,7 +451,7 @@ impl SquashStore {
     }
 
     /// Fails before any change if the kept blocks might not fit.
-    fn check_room(&self, unit: DeviceUnit, end: DeviceUnit, bytes: &[u8]) -> Result<(), StoreError> {
+    fn check_room(&self, unit: DeviceUnit, end: DeviceUnit, bytes: &[u8], claims: &Claims) -> Result<(), StoreError> {
         if self.blocks.device().has_ample_room(end - unit) {
             return Ok(());
         }
@@ -453,7 +464,7 @@ impl SquashStore {
                 needed.push((from, bytes_of(from, to)));
                 continue;
             };
-            let mut judged = self.parts[index].judge(at, bytes_of(from, to));
+            let mut judged = self.parts[index].judge(at, bytes_of(from, to), &claims.in_volume(from, to, at));
             if let Some(notes) = &self.notes {
                 judged = notes.overrule(at, bytes_of(from, to), &judged);
             }
@@ -500,7 +511,7 @@ impl SquashStore {
         }
         let before = std::mem::take(&mut self.parts);
         self.retire(before);
-        self.set_parts(vec![Part::new(whole, self.ignore_journal, &self.names)]);
+        self.set_parts(vec![Part::new(whole, &self.part_options)]);
         if look { self.parts[0].look(&mut self.blocks) } else { Ok(()) }
     }
 
@@ -509,7 +520,7 @@ impl SquashStore {
         let before = std::mem::take(&mut self.parts).into_iter();
         let mut before: HashMap<Volume, Part> = before.map(|part| (part.volume().clone(), part)).collect();
         let new: Vec<_> = (0..volumes.len()).filter(|&index| !before.contains_key(&volumes[index])).collect();
-        let part = |volume: &Volume| Part::new(volume.clone(), self.ignore_journal, &self.names);
+        let part = |volume: &Volume| Part::new(volume.clone(), &self.part_options);
         let parts = volumes.iter().map(|volume| before.remove(volume).unwrap_or_else(|| part(volume))).collect();
         self.set_parts(parts);
         self.retire(before.into_values());
@@ -607,7 +618,21 @@ impl Store for SquashStore {
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.work(|store| store.write_bytes(offset_bytes, bytes))
+        self.work(|store| store.write_bytes(offset_bytes, bytes, &Claims::default()))
+    }
+
+    fn write_with_file_data(
+        &mut self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        file_data: &[FileData],
+    ) -> Result<(), StoreError> {
+        self.work(|store| {
+            let blocks = store.blocks.device();
+            let is_generated = |unit| !blocks.generated_pieces(unit, unit + 1).is_empty();
+            let claims = Claims::new(offset_bytes, len_of(bytes), file_data, &store.part_options.names, is_generated);
+            store.write_bytes(offset_bytes, bytes, &claims)
+        })
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
@@ -719,10 +744,13 @@ impl Store for SquashStore {
             named.push(("squash-notices".to_owned(), notes.notices as f64));
             named.push(("squash-noted-data [bytes]".to_owned(), notes.data_bytes as f64));
         }
+        if self.part_options.notified {
+            named.push(("squash-notified-data [bytes]".to_owned(), statistics.claimed_bytes as f64));
+        }
         if self.blocks.device().backing().is_joint() {
             named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
         }
-        if !self.names.is_empty() {
+        if !self.part_options.names.is_empty() {
             named.push(("squash-named-too-late [bytes]".to_owned(), statistics.late_bytes as f64));
         }
         named.extend(statistics.savings().map(|share| ("squash-savings [share]".to_owned(), share)));
@@ -737,7 +765,7 @@ impl Store for SquashStore {
             }
         }
         let nothing = self.parts.iter().any(Part::knows_nothing) && self.mode == SquashMode::Classified;
-        if nothing && self.written_bytes > 0 {
+        if nothing && self.written_bytes > 0 && !self.part_options.notified {
             let of_it = if self.parts.len() > 1 { "of a partition everything" } else { "everything" };
             notices.push(format!("{of_it} is kept, because there is no file system that is known"));
         }

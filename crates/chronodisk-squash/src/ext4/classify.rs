@@ -135,7 +135,13 @@ impl Classifier for Ext4 {
     }
 
     fn counts(&self) -> Counts {
-        Counts { commits: self.commits, scans: self.scans, entries: self.entries(), late_units: self.late_units() }
+        Counts {
+            commits: self.commits,
+            scans: self.scans,
+            entries: self.entries(),
+            late_units: self.late_units(),
+            ..Counts::default()
+        }
     }
 }
 

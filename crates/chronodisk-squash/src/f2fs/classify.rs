@@ -110,7 +110,7 @@ impl Classifier for F2fs {
     }
 
     fn counts(&self) -> Counts {
-        Counts { commits: self.commits, scans: self.scans, entries: self.fresh.len() as u64, late_units: 0 }
+        Counts { commits: self.commits, scans: self.scans, entries: self.fresh.len() as u64, ..Counts::default() }
     }
 }
 

@@ -92,7 +92,7 @@ impl Classifier for Xfs {
     }
 
     fn counts(&self) -> Counts {
-        Counts { commits: self.commits(), scans: 0, entries: self.entries(), late_units: self.late_units() }
+        Counts { commits: self.commits(), entries: self.entries(), late_units: self.late_units(), ..Counts::default() }
     }
 }
 
