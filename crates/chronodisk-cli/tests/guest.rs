@@ -31,6 +31,7 @@ mod in_guest {
     mod helpers;
     mod machine;
     mod md;
+    mod notified;
     #[path = "../common/pages.rs"]
     mod pages;
     mod processors;

@@ -40,6 +40,7 @@ impl Host {
         fs::write(&kernel, "#!/bin/sh\necho a kernel\n").unwrap();
         fs::set_permissions(&kernel, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(kernel.with_file_name("SOURCE"), "Linux 6.1.1, from a test\n").unwrap();
+        fs::write(kernel.with_file_name("jfs.ko"), "a module\n").unwrap();
         kernel
     }
 
@@ -77,7 +78,13 @@ fn what_one_host_has_built_another_installs() {
     assert_eq!(fs::read(&kernel).unwrap(), fs::read(&built).unwrap());
     assert_eq!(said(&host.kernel("there", &["path"])), kernel.display().to_string());
     assert_eq!(said(&host.kernel("there", &["install", &archive])), kernel.display().to_string(), "over itself");
-    for (file, text) in [("COPYING", "GNU GENERAL PUBLIC LICENSE"), ("SOURCE", "Linux 6.1.1"), ("time.patch", "+++")] {
+    for (file, text) in [
+        ("COPYING", "GNU GENERAL PUBLIC LICENSE"),
+        ("SOURCE", "Linux 6.1.1"),
+        ("time.patch", "+++"),
+        ("file-data.patch", "+++"),
+        ("jfs.ko", "a module"),
+    ] {
         assert!(fs::read_to_string(kernel.with_file_name(file)).unwrap().contains(text), "{file}");
     }
     let left: Vec<_> = fs::read_dir(host.at("there/chronodisk")).unwrap().collect();

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use chronodisk_device::probed;
 use chronodisk_engine::{DeviceIndex, Engine, FaultKind, ModelFault, ModelPort, MonotonicClock, RequestLog};
+use chronodisk_front::BlkConfig;
 use chronodisk_front::vhost_user::VhostUserSession;
 use chronodisk_sim::Nanos;
 use chronodisk_store::{Store, StoreError};
@@ -132,7 +133,9 @@ impl Backend {
                 (store, None)
             };
             request_pages.push(pages);
-            let mut session = VhostUserSession::new(vhost, shown(port.info(), block_bytes), store, clock)?;
+            let config =
+                BlkConfig { file_data: spec.devices[index].notifies_file_data(), ..shown(port.info(), block_bytes) };
+            let mut session = VhostUserSession::new(vhost, config, store, clock)?;
             if let Some(kept) = zones {
                 zones_began.extend(kept.began(index));
                 zones::begin(&mut session, &mut port, kept)?;

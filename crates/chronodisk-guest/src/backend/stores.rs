@@ -107,7 +107,8 @@ fn squash_options(
     durability: Durability,
     seed: u64,
 ) -> Result<SquashOptions, Box<dyn std::error::Error>> {
-    let StoreChoice::Squashed { exact, content, unclassified_bytes, ignore_journal, names, notices, .. } = choice
+    let StoreChoice::Squashed { exact, content, unclassified_bytes, ignore_journal, names, notices, notified, .. } =
+        choice
     else {
         return Err("the store is none that squashes".into());
     };
@@ -121,6 +122,7 @@ fn squash_options(
         ignore_journal: *ignore_journal,
         names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
         notices: *notices,
+        notified: *notified,
         ..SquashOptions::default()
     })
 }

@@ -44,6 +44,24 @@ impl UserModeLinux {
         }
     }
 
+    /// The kernel of a guest that notifies its store of file data: `file`, or the kernel of the exact clock.
+    ///
+    /// # Errors
+    /// If it does not exist, or lacks the patch.
+    pub(crate) fn with_notification(file: Option<&Path>) -> Result<Self, HostLacks> {
+        let Some(file) = file else { return built::find(KernelVariant::Exact) };
+        let kernel = UserModeLinux::at(file)?;
+        match first_in_image(&kernel.executable, &[NOTIFICATION_MESSAGE.to_vec()]) {
+            Some(_) => Ok(kernel),
+            None => Err(HostLacks {
+                what: format!("the kernel {} does not notify of file data", file.display()),
+                help: "leave --kernel out after `chronodisk kernel build`, or build your own with `chronodisk kernel \
+                       build --output FILE`"
+                    .into(),
+            }),
+        }
+    }
+
     /// The distribution's kernel, or, without it, the kernel of the exact clock, which can keep this host's time, too.
     ///
     /// # Errors
@@ -60,3 +78,5 @@ impl UserModeLinux {
 
 /// A symbol of kernels with `CONFIG_BLK_DEV_ZONED` alone, exported to modules (`block/blk-zoned.c`).
 const ZONED_SYMBOL: &[u8] = b"blk_revalidate_disk_zones";
+/// The message of `kernel/file-data.patch` when a device takes its file lists.
+const NOTIFICATION_MESSAGE: &[u8] = b"explicit notification of file data";

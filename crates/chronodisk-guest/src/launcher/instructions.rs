@@ -11,9 +11,11 @@ use super::outcome::{Doing, RunError};
 use super::own_commands;
 use super::processes::Backend;
 use super::run_options::RunOptions;
+use crate::kernel::built::file_systems_beside;
 use crate::kernel::installed::UserModeLinux;
 use crate::shared::acknowledge;
 use crate::shared::device_names::{DEVICE, DEVICE_VARIABLE};
+use crate::shared::device_options::DeviceOptions;
 use crate::shared::filesystem::FileSystem;
 use crate::shared::spec::{ByteString, GuestSpec};
 
@@ -29,6 +31,11 @@ pub(crate) fn instructions(
     let pipe = || (acknowledge::VARIABLE.into(), acknowledge::PIPE.into());
     let device = (DEVICE_VARIABLE.into(), DEVICE.into());
     let acknowledges = (options.acknowledges || options.states.is_some()).then(pipe);
+    let mut own_modules = Vec::new();
+    if options.kernel.is_none() && options.devices.iter().any(DeviceOptions::notifies_file_data) {
+        own_modules.extend(file_systems_beside(kernel));
+    }
+    own_modules.extend_from_slice(&options.modules);
     let mut spec = GuestSpec {
         command: match (&options.replay, &options.states) {
             (Some(_), _) => own_commands::replayer(&identity),
@@ -68,12 +75,12 @@ pub(crate) fn instructions(
         drop_caches: options.drop_caches,
         check: options.check,
         modules: None,
-        own_modules: options.modules.iter().map(path_bytes).collect(),
+        own_modules: own_modules.iter().map(path_bytes).collect(),
     };
     if let Some(folder) = &kernel.modules {
         let modules = Modules::open(folder).doing("reading the list of the guest kernel's modules")?;
         spec.modules = Some(modules.needed_by(&spec).iter().map(path_bytes).collect());
-        spec.own_modules = modules.with_needs(&options.modules).iter().map(path_bytes).collect();
+        spec.own_modules = modules.with_needs(&own_modules).iter().map(path_bytes).collect();
     }
     Ok(spec)
 }

@@ -28,6 +28,7 @@ use crate::kernel::programs::{HostLacks, require_program};
 use crate::recording::Recording;
 use crate::shared::costs::{Work, Worked};
 use crate::shared::descriptors::DEVICES_MAX;
+use crate::shared::device_options::DeviceOptions;
 use crate::shared::filesystem::FileSystem;
 use crate::shared::frames::{self, Decoder, Kind};
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_NEVER_IDLES, EXIT_PROCESS_LOST, Launcher};
@@ -125,6 +126,9 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
 fn find_kernel(options: &RunOptions) -> Result<UserModeLinux, HostLacks> {
     let kernel = match options.devices.iter().any(|device| device.zoned) {
         true => UserModeLinux::with_zones(&options.time, options.kernel.as_deref())?,
+        false if options.devices.iter().any(DeviceOptions::notifies_file_data) => {
+            UserModeLinux::with_notification(options.kernel.as_deref())?
+        }
         false => UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?,
     };
     if let Some((program, package)) = options.file_system.maker() {

@@ -46,6 +46,12 @@ impl DeviceOptions {
             store_rate: None,
         }
     }
+
+    /// Whether the guest's kernel flags contents of files in its writes.
+    #[must_use]
+    pub fn notifies_file_data(&self) -> bool {
+        matches!(self.store, StoreChoice::Squashed { notified: true, .. })
+    }
 }
 
 /// Place of a device's model.
@@ -120,5 +126,7 @@ pub enum StoreChoice {
         names: Vec<String>,
         /// Whether programs' marker pages are honoured.
         notices: bool,
+        /// Whether the guest's kernel flags contents of files in its writes.
+        notified: bool,
     },
 }

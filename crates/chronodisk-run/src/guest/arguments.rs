@@ -152,6 +152,11 @@ pub struct GuestArguments {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record_store: Option<PathBuf>,
 
+    /// Makes the guest's kernel flag file contents in its writes, so that --squash also works on file systems that it
+    /// does not recognise. Uses the kernel of `chronodisk kernel build`
+    #[arg(long, requires = "squash", hide_short_help = true)]
+    pub notify_file_data: bool,
+
     /// Lets programs of the guest use interface extensions, by request pages that they write to the device
     /// (docs/request-pages.md)
     #[arg(long, conflicts_with_all = ["squash", "record_store"], hide_short_help = true)]

@@ -175,7 +175,11 @@ fn device_options(
         (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
     };
     let squashed = arguments.squash.options(arguments.on.seed, Durability::default());
-    let squashed = squashed.map(|options| SquashOptions { ignore_journal: debug.journal_ignored, ..options });
+    let squashed = squashed.map(|options| SquashOptions {
+        ignore_journal: debug.journal_ignored,
+        notified: arguments.notify_file_data,
+        ..options
+    });
     let path_of = |index: usize| {
         let mut path = arguments.store.clone();
         path.push(format!(".vd{}", char::from(b'a' + index as u8)));
@@ -190,6 +194,9 @@ fn device_options(
     };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes (its --store)"));
+    }
+    if arguments.notify_file_data {
+        notification_fits(arguments, squashed.as_ref(), devices)?;
     }
     if arguments.interface_extensions && devices.iter().any(Device::is_zoned) {
         return Err(Failure::usage("--interface-extensions can't be used with zoned devices"));
@@ -210,6 +217,21 @@ fn device_options(
         store_rate: debug.store_rate,
     };
     Ok(devices.iter().enumerate().map(options).collect())
+}
+
+/// Refuses options that --notify-file-data can't be used with.
+fn notification_fits(
+    arguments: &GuestArguments,
+    squashed: Option<&SquashOptions>,
+    devices: &[Device],
+) -> Result<(), Failure> {
+    let refused = |what: &str| Err(Failure::usage(format!("--notify-file-data can't be used with {what}")));
+    match squashed {
+        Some(options) if options.mode == SquashMode::Exact => refused("--squash=exact, which stores all bytes"),
+        _ if arguments.cpus > 1 => refused("--cpus: the kernel for several processors does not have it"),
+        _ if devices.iter().any(Device::is_zoned) => refused("zoned devices"),
+        _ => Ok(()),
+    }
 }
 
 /// The guest's time, from --clock, --cpu, --idle, --kernel-scale, --machine and --cpu-speed; refuses contradictions.
@@ -319,6 +341,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
         ignore_journal: options.ignore_journal,
         names: options.names.iter().map(NameRule::to_string).collect(),
         notices: options.notices,
+        notified: options.notified,
     }
 }
 

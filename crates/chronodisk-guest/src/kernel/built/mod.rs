@@ -2,20 +2,22 @@
 //!
 //! | name | for | source |
 //! |---|---|---|
-//! | `exact` | `run --clock exact` | Linux 6.1 with a patch |
+//! | `exact` | `run --clock exact`, `run --notify-file-data` | Linux 6.1 with two patches |
 //! | `zones` | guests with a zoned device | Linux 6.10 or later, unchanged |
 //! | `processors` | `run --cpus` | Linux 7.2 with a patch and a clock; also for zoned devices |
 //!
 //! Linux can keep simulated time itself when it runs as a process (`CONFIG_UML_TIME_TRAVEL_SUPPORT`),
 //! but Debian's `linux.uml` is built without. So [`build`] takes Debian's package `linux-source-6.1`,
-//! applies the small patch in `kernel/` (which shows the kernel's time to the guest's clock, charges
-//! what programs compute, and has lines to the launcher interrupt at instants of simulated time),
-//! and puts the kernel into the user's cache, where [`find`] looks for it. [`package`] makes an archive
-//! of it for hosts that can't build it.
+//! applies two patches in `kernel/`: `time.patch` shows the kernel's time to the guest's clock, charges
+//! computing of programs, and has lines to the launcher interrupt at instants of simulated time;
+//! `file-data.patch` says in each write which bytes are contents of files. Then it puts the kernel into
+//! the user's cache, where [`find`] looks for it. [`package`] makes an archive of it for hosts that
+//! can't build it.
 //!
 //! Zoned devices need a kernel with `CONFIG_BLK_DEV_ZONED`, which Debian's `linux.uml` lacks. Since Linux 6.10 the
 //! block layer keeps the writes to a zone in order with any I/O scheduler (`block/blk-zoned.c`, zone write plugging).
 
+mod modules;
 mod package;
 
 use std::fs::{self, File};
@@ -29,9 +31,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::kernel::installed::UserModeLinux;
 use crate::kernel::programs::{HostLacks, require_program};
 
+pub(crate) use modules::file_systems_beside;
 pub use package::{PackageError, install, package};
 
 const PATCH: &str = include_str!("../../../kernel/time.patch");
+/// The patch for `run --notify-file-data`.
+const FILE_DATA_PATCH: &str = include_str!("../../../kernel/file-data.patch");
 const CONFIG: &str = include_str!("../../../kernel/config");
 /// Differences of the kernel for zoned devices from `CONFIG`.
 const ZONES_CONFIG: &str = include_str!("../../../kernel/config-zones");
@@ -102,12 +107,12 @@ impl KernelVariant {
         }
     }
 
-    /// Name of the patch that goes with it, and its text.
-    const fn patch(self) -> Option<(&'static str, &'static str)> {
+    /// Names of the patches that go with it, in order, and their texts.
+    const fn patches(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            KernelVariant::Exact => Some(("time.patch", PATCH)),
-            KernelVariant::Zones => None,
-            KernelVariant::Processors => Some(("processors.patch", PROCESSORS_PATCH)),
+            KernelVariant::Exact => &[("time.patch", PATCH), ("file-data.patch", FILE_DATA_PATCH)],
+            KernelVariant::Zones => &[],
+            KernelVariant::Processors => &[("processors.patch", PROCESSORS_PATCH)],
         }
     }
 
@@ -148,9 +153,9 @@ impl KernelVariant {
         }
     }
 
-    /// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patch and configuration.
+    /// Identifies a kernel's recipe, so that a change is noticed: FNV-1a of patches and configuration.
     fn recipe(self) -> u64 {
-        let texts = self.patch().into_iter().chain(self.configs().iter().copied()).chain(self.files().iter().copied());
+        let texts = self.patches().iter().chain(self.configs()).chain(self.files());
         texts
             .flat_map(|(_, text)| text.bytes())
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -302,6 +307,9 @@ pub fn build(
     let tree = Tree { built: &work.path.join("built"), source: &source, steps: &steps };
     tree.configure(variant, &work.path)?;
     tree.compile(options, on_progress)?;
+    if variant == KernelVariant::Exact && options.output.is_none() {
+        tree.compile_file_systems(parent)?;
+    }
     work.kept = options.tree.is_some();
 
     // Into place in one step, so that a kernel that is there is whole.
@@ -328,11 +336,11 @@ fn unpack(options: &BuildOptions, archive: &Path, work: &Path, steps: &Steps<'_>
     for (path, text) in variant.files() {
         write(&source.join(path), text)?;
     }
-    let mut ours = None;
-    if let Some((name, text)) = variant.patch() {
+    let mut ours = Vec::new();
+    for (name, text) in variant.patches() {
         let file = work.join(name);
         write(&file, text)?;
-        ours = Some(file);
+        ours.push(file);
     }
     for patch in ours.iter().chain(&options.patches) {
         let input = File::open(patch).map_err(|source| BuildError::File { path: patch.clone(), source })?;

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  lib/chronodisk/kernel-RECIPE/linux            the kernel, an ordinary program
+//!  lib/chronodisk/kernel-RECIPE/NAME.ko          its modules, if it has any
 //!  lib/chronodisk/kernel-RECIPE/SOURCE           what it was built from
-//!  lib/chronodisk/kernel-RECIPE/time.patch       the patch, if it has one
+//!  lib/chronodisk/kernel-RECIPE/time.patch       the patches, if it has any
 //!  lib/chronodisk/kernel-RECIPE/config           what its configuration has beside the defaults
 //!  lib/chronodisk/kernel-RECIPE/config-zones     likewise, for zoned devices
 //!  lib/chronodisk/kernel-RECIPE/COPYING          the GNU General Public License, version 2
@@ -16,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::modules::modules_in;
 use super::{KernelVariant, cached, no_home};
 use crate::kernel::programs::{HostLacks, require_program};
 
@@ -57,7 +59,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> PackageError + '_ {
 /// Description of a kernel's source for its recipients.
 pub(super) fn source_note(variant: KernelVariant, release: &str, archive: &Path) -> String {
     let archive = archive.file_name().unwrap_or_default().to_string_lossy();
-    let names = variant.patch().into_iter().chain(variant.configs().iter().copied()).map(|(name, _)| name);
+    let names = variant.patches().iter().chain(variant.configs()).map(|(name, _)| *name);
     format!(
         "Linux {release}, from {archive} (Debian: apt-get install {}), with {} beside this file.\n`{}` builds it.\n",
         variant.source_package(),
@@ -113,8 +115,11 @@ pub fn package(variant: KernelVariant, folder: &Path) -> Result<PathBuf, Package
     fs::create_dir_all(&into).map_err(at(&into))?;
     let program = into.join("linux");
     fs::copy(&kernel, &program).map_err(at(&kernel))?;
-    let texts = variant.patch().into_iter().chain(variant.configs().iter().copied());
-    let texts = texts.map(|(name, text)| (name, text.as_bytes()));
+    let texts = variant.patches().iter().chain(variant.configs());
+    let texts = texts.map(|&(name, text)| (name, text.as_bytes()));
+    for module in modules_in(kernel.parent().unwrap_or(Path::new("."))) {
+        fs::copy(&module, into.join(module.file_name().unwrap_or_default())).map_err(at(&module))?;
+    }
     for (name, bytes) in texts.chain([(SOURCE_NOTE, &note[..]), ("COPYING", &licence)]) {
         let file = into.join(name);
         fs::write(&file, bytes).map_err(at(&file))?;
