@@ -20,7 +20,6 @@ MARK = "of an earlier version; conditions not recorded"
 #: SHA-256 of each older result, its first sixteen digits.
 OLDER = {
     "david-figures": "a4ecec4e70f47e73",
-    "david-table2": "39bafb05b30ac4ba",
     "guest-clock": "cdf1e9f4f5ceb61d",
     "guest-soak": "99d4217200e64de5",
     "memulator-large-transfers": "fca19cf7b2550a1b",
@@ -36,7 +35,7 @@ OLDER = {
     "working-set": "47c75fee49d7e41e",
 }
 #: Lowered with the list, never raised.
-OLDER_MAX = 15
+OLDER_MAX = 14
 
 
 def known(result: dict[str, Any]) -> dict[str, Any]:
