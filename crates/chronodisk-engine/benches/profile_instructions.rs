@@ -24,7 +24,7 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 const MOST: [u64; 2] = [6_000, 9_000];
 
 /// Profiles with bounds of their own, at most a tenth above the count (optimised) at the time of setting.
-const EXCEPTIONS: [(&str, [u64; 2]); 14] = [
+const EXCEPTIONS: [(&str, [u64; 2]); 12] = [
     // Several devices serve a request.
     ("raid5-eight-disks", [36_500, 44_500]),
     ("raid10-four-sleds", [26_500, 20_800]),
@@ -38,9 +38,7 @@ const EXCEPTIONS: [(&str, [u64; 2]); 14] = [
     ("nearline-20tb-hm", [7_300, 10_300]),
     // The seeks of a write's candidates look at more points of its curve.
     ("ibm-18es", [6_500, 9_000]),
-    ("everspin-nvnitro", [7_200, 9_600]),
     ("mqsim-default", [8_000, 9_300]),
-    ("simplessd-sample", [6_600, 9_000]),
     ("mems-g1", [7_500, 9_000]),
     ("mems-g2", [9_700, 9_000]),
     ("mems-g3", [9_500, 9_000]),

@@ -15,6 +15,14 @@ pub struct EventQueue<E> {
     next_sequence: u64,
 }
 
+/// The place of an event among all events of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventOrder {
+    /// Instant of the event.
+    pub at: Nanos,
+    sequence: u64,
+}
+
 impl<E> EventQueue<E> {
     /// An empty queue.
     #[must_use]
@@ -27,6 +35,19 @@ impl<E> EventQueue<E> {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.heap.push(Reverse(Entry { at, sequence, event }));
+    }
+
+    /// A place in the order of the events of this instant, for an event that its owner keeps elsewhere.
+    pub fn reserve(&mut self, at: Nanos) -> EventOrder {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        EventOrder { at, sequence }
+    }
+
+    /// The order of the first event.
+    #[must_use]
+    pub fn first(&self) -> Option<EventOrder> {
+        self.heap.peek().map(|Reverse(entry)| EventOrder { at: entry.at, sequence: entry.sequence })
     }
 
     /// The instant of the first event.
@@ -127,6 +148,18 @@ mod tests {
             order.push(event);
         }
         assert_eq!(order, "abcd");
+    }
+
+    #[test]
+    fn reserved_events_keep_their_place() {
+        let mut queue = EventQueue::new();
+        queue.push(Nanos::from_nanos(5), 'a');
+        let reserved = queue.reserve(Nanos::from_nanos(5));
+        queue.push(Nanos::from_nanos(5), 'c');
+        assert!(queue.first().unwrap() < reserved);
+        queue.pop_until(Nanos::MAX);
+        assert!(queue.first().unwrap() > reserved);
+        assert_eq!(queue.first().unwrap().at, reserved.at);
     }
 
     #[test]

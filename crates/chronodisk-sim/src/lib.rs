@@ -13,7 +13,7 @@ mod request;
 mod text;
 mod time;
 
-pub use event_queue::EventQueue;
+pub use event_queue::{EventOrder, EventQueue};
 pub use memory::{ContentsBudget, ContentsLimit, MeteredRead, OverLimit};
 pub use random::RandomStream;
 pub use ranges::RangeSet;

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, SECTOR_BYTES, Status};
+use chronodisk_sim::{
+    Completion, EventOrder, EventQueue, Nanos, Op, RandomStream, Request, RequestId, SECTOR_BYTES, Status,
+};
 
 use super::Parameters;
 use crate::composite::Slab;
@@ -21,6 +23,9 @@ pub(super) struct Memory {
     parameters: Arc<Parameters>,
     now: Nanos,
     events: EventQueue<Event>,
+    /// Pieces on the link from the host, and when they have crossed it. The link carries them one after the other, so
+    /// they need no priority queue.
+    arriving: VecDeque<(EventOrder, u32, Piece)>,
     requests: Slab<Active>,
     outstanding: u32,
     /// Instant at which the controller takes up another request.
@@ -42,8 +47,6 @@ pub(super) struct Memory {
 enum Event {
     /// The controller has finished its work on the request.
     TakenUp(u32),
-    /// The piece has crossed the link from the host.
-    Received(u32, Piece),
     /// The unit has read or written the piece.
     Accessed(u32, Piece),
     /// The unit has written a piece of a request that completed when the piece entered the buffer.
@@ -78,6 +81,7 @@ impl Memory {
             info: Arc::new(info),
             now: Nanos::ZERO,
             events: EventQueue::new(),
+            arriving: VecDeque::new(),
             requests: Slab::new(),
             outstanding: 0,
             controller_free: Nanos::ZERO,
@@ -96,7 +100,6 @@ impl Memory {
     fn handle(&mut self, event: Event, completed: &mut Vec<Completion>) {
         match event {
             Event::TakenUp(number) => self.taken_up(number),
-            Event::Received(number, piece) => self.received(number, piece),
             Event::Accessed(number, piece) => self.accessed(number, piece),
             Event::Drained(piece) => self.drained(piece),
             Event::Complete(number) => {
@@ -127,7 +130,7 @@ impl Memory {
                     let time = parameters.write.link.time_for(piece.bytes);
                     self.from_host_free = self.from_host_free.max(self.now).saturating_add(time);
                     self.statistics.from_host += time;
-                    self.events.push(self.from_host_free, Event::Received(number, piece));
+                    self.arriving.push_back((self.events.reserve(self.from_host_free), number, piece));
                 }
             }
         }
@@ -155,6 +158,7 @@ impl Memory {
         *free
     }
 
+    /// Continues after the link from the host.
     fn received(&mut self, number: u32, piece: Piece) {
         if self.parameters.buffer_bytes.is_none() {
             let at = self.access(Op::Write, piece);
@@ -203,11 +207,16 @@ impl Memory {
         self.piece_done(number, done);
     }
 
+    /// The least time of a piece from the link to the completion of its request.
+    fn least_write(&self) -> Nanos {
+        let write = &self.parameters.write;
+        let writes_through = self.parameters.buffer_bytes.is_none();
+        if writes_through { write.latency.saturating_sub(write.variation) } else { Nanos::ZERO }
+    }
+
     /// The least time from an event to the completion of its request: no waits, the shortest access, and the link.
     fn least_rest(&self, event: &Event) -> Nanos {
         let (read, write) = (&self.parameters.read, &self.parameters.write);
-        let writes_through = self.parameters.buffer_bytes.is_none();
-        let of_writing = || if writes_through { write.latency.saturating_sub(write.variation) } else { Nanos::ZERO };
         match event {
             Event::TakenUp(number) => {
                 let request = self.requests.get(*number);
@@ -216,10 +225,9 @@ impl Memory {
                     Op::Read => {
                         read.latency.saturating_sub(read.variation).saturating_add(read.link.time_for(request.bytes))
                     }
-                    _ => write.link.time_for(request.bytes).saturating_add(of_writing()),
+                    _ => write.link.time_for(request.bytes).saturating_add(self.least_write()),
                 }
             }
-            Event::Received(..) => of_writing(),
             Event::Accessed(number, piece) => match self.requests.get(*number).op {
                 Op::Read => read.link.time_for(piece.bytes),
                 _ => Nanos::ZERO,
@@ -290,19 +298,37 @@ impl DeviceModel for Memory {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.events.next_at()
+        let arrival = self.arriving.front().map(|(order, ..)| order.at);
+        match (self.events.next_at(), arrival) {
+            (Some(event), Some(arrival)) => Some(event.min(arrival)),
+            (event, arrival) => event.or(arrival),
+        }
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
-        self.events.earliest_end(|event| self.least_rest(event)).filter(|_| self.outstanding > 0)
+        let of_events = self.events.earliest_end(|event| self.least_rest(event));
+        // They arrive in order, and have the same way before them.
+        let of_arrivals = self.arriving.front().map(|(order, ..)| order.at.saturating_add(self.least_write()));
+        let earliest = of_events.into_iter().chain(of_arrivals).min();
+        earliest.filter(|_| self.outstanding > 0)
     }
 
     fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
         let before = completed.len();
-        while let Some(at) = self.events.next_at().filter(|&at| at <= limit) {
+        while let Some(at) = self.next_event().filter(|&at| at <= limit) {
             self.now = at;
-            while let Some((_, event)) = self.events.pop_until(at) {
-                self.handle(event, completed);
+            loop {
+                if let Some(&(order, number, piece)) = self.arriving.front()
+                    && order.at == at
+                    && self.events.first().is_none_or(|first| order < first)
+                {
+                    self.arriving.pop_front();
+                    self.received(number, piece);
+                } else if let Some((_, event)) = self.events.pop_until(at) {
+                    self.handle(event, completed);
+                } else {
+                    break;
+                }
             }
             if completed.len() > before {
                 return;
