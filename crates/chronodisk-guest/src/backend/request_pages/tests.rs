@@ -54,7 +54,7 @@ impl Machine {
         bytes
     }
 
-    /// RequestPages, and returns the answer's outcome and its numbers from byte 24 on.
+    /// Writes a request page, and returns the answer's outcome and its numbers from byte 24 on.
     fn ask(&mut self, page: &[u8]) -> (u32, u32, u32, Vec<u64>) {
         self.write(PAGE, page);
         self.answer()
