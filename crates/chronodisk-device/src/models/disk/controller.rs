@@ -47,27 +47,34 @@
 //! Not modelled: gaps of slipped blocks within a track; a cache on the medium; errors; priorities.
 
 mod arm;
+mod commands;
 mod dirty;
 mod freeblock;
+mod interface;
 mod order;
+mod read_buffer;
 mod soonest;
 mod wanted;
+mod writes;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, RandomStream, Request, RequestId, Status};
 
-use super::drive::{Control, Drive, ExtraTicks};
+use super::drive::{Control, Drive};
 use super::geometry::Spot;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{InitialPhase, Scheduler};
 use crate::sector_set::{SectorSet, changed};
 use crate::{Background, DeviceInfo, DeviceModel, Probe, footprint};
-use arm::{Arm, Rewritten, Segment};
+use arm::{Arm, Rewritten};
+use commands::Commands;
 use dirty::Dirty;
 use freeblock::Freeblock;
+use interface::{Crossing, Interface};
+use read_buffer::{Found, ReadBuffer, Segment};
+use writes::{Writes, Writing};
 
 /// A drive with this controller.
 #[derive(Clone, Debug)]
@@ -79,31 +86,15 @@ pub struct Disk {
     clock: Ticks,
     /// Angle of the platter at instant zero.
     phase: u64,
-    /// Requests that the drive has not taken.
-    outside: VecDeque<Command>,
-    in_drive: u32,
-    outstanding: u32,
-    decoding: Option<(Command, Ticks)>,
-    /// Whether the last read or write that completed was a write.
-    last_was_write: bool,
-    /// The block behind the last write that arrived.
-    last_write_end: u64,
+    commands: Commands,
     /// Reads that wait for the medium, in order of arrival.
     reads: Vec<Reading>,
-    /// Writes with blocks that have not crossed the interface, in order of arrival; the first one crosses.
-    writes: VecDeque<Writing>,
-    crossing: Option<Crossing>,
-    /// Writes that crossed and complete on the medium, in order of arrival.
-    uncommitted: Vec<Command>,
+    read_buffer: ReadBuffer,
+    writes: Writes,
+    /// Blocks that are not on the medium.
     dirty: Dirty,
-    /// Flushes so far, and with `fcfs` writes that continue no other: blocks of an earlier epoch are written first.
-    epoch: u64,
-    /// In order of arrival.
-    flushes: VecDeque<Flush>,
-    segments: Vec<Segment>,
-    uses: u64,
+    interface: Interface,
     arm: Arm,
-    link_free: Ticks,
     due: EventQueue<Due>,
     completed: Vec<Completion>,
     /// Background requests, once there has been one.
@@ -147,31 +138,6 @@ struct Reading {
     spot: Option<Spot>,
     /// Writes of an earlier epoch arrived before it.
     epoch: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Writing {
-    command: Command,
-    /// The next block to cross.
-    next: u64,
-    epoch: u64,
-}
-
-/// A flush in the drive.
-#[derive(Clone, Copy, Debug)]
-struct Flush {
-    id: RequestId,
-    arrived: Ticks,
-    /// It waits for writes of this epoch and of earlier ones.
-    epoch: u64,
-}
-
-/// Blocks of the first write on the interface.
-#[derive(Clone, Copy, Debug)]
-struct Crossing {
-    blocks: u64,
-    since: Ticks,
-    at: Ticks,
 }
 
 /// A completion on its way.
@@ -278,23 +244,13 @@ impl Disk {
             now: Nanos::ZERO,
             clock: 0,
             phase,
-            outside: VecDeque::new(),
-            in_drive: 0,
-            outstanding: 0,
-            decoding: None,
-            last_was_write: false,
-            last_write_end: 0,
+            commands: Commands::default(),
             reads: Vec::new(),
-            writes: VecDeque::new(),
-            crossing: None,
-            uncommitted: Vec::new(),
+            read_buffer: ReadBuffer::new(&control),
+            writes: Writes::default(),
             dirty: Dirty::new(control.write_ranges as usize),
-            epoch: 0,
-            flushes: VecDeque::new(),
-            segments: vec![Segment::default(); control.all_segments()],
-            uses: 0,
+            interface: Interface::default(),
             arm: Arm::default(),
-            link_free: 0,
             due: EventQueue::new(),
             completed: Vec::new(),
             freeblock: None,
@@ -304,9 +260,7 @@ impl Disk {
 
     /// The next event; [`NEVER`] without one.
     fn next_tick(&self) -> Ticks {
-        let crossing = self.crossing.as_ref().map_or(NEVER, |crossing| crossing.at);
-        let decoding = self.decoding.as_ref().map_or(NEVER, |&(_, at)| at);
-        crossing.min(decoding).min(self.arm.next_event())
+        self.interface.next_event().min(self.commands.next_event()).min(self.arm.next_event())
     }
 
     /// Handles events up to and including an instant; stops after a completion if requested.
@@ -321,9 +275,7 @@ impl Disk {
             } else if due <= until {
                 self.clock = self.clock.max(ticks(due));
                 let Some((at, Due { id, write })) = self.due.pop_until(due) else { break };
-                self.last_was_write = write.unwrap_or(self.last_was_write);
-                self.in_drive -= 1;
-                self.outstanding -= 1;
+                self.commands.complete(write);
                 self.completed.push(Completion { id, at, status: Status::Ok });
                 self.accept();
             } else {
@@ -337,9 +289,9 @@ impl Disk {
 
     /// Data that arrive with the end of a run are there for the next one.
     fn handle(&mut self, tick: Ticks) {
-        if self.crossing.as_ref().is_some_and(|crossing| crossing.at <= tick) {
+        if self.interface.next_event() <= tick {
             self.crossed();
-        } else if let Some((command, _)) = self.decoding.take_if(|&mut (_, at)| at <= tick) {
+        } else if let Some(command) = self.commands.decoded(tick) {
             self.decoded(command);
             self.accept();
         } else {
@@ -349,72 +301,49 @@ impl Disk {
 
     /// Takes the next command if the drive has room for one.
     fn accept(&mut self) {
-        if self.decoding.is_some() || self.in_drive >= self.control.depth {
-            return;
-        }
-        let Some(command) = self.outside.pop_front() else { return };
-        self.in_drive += 1;
-        let extra = self.extra_disconnect(&command);
+        let Some(command) = self.commands.take(self.control.depth) else { return };
         let in_order = self.control.scheduler == Scheduler::Fcfs;
-        let is_read = command.request.op == Op::Read;
         let matters = in_order || self.control.read_hit != self.control.read_miss;
-        let hit = is_read && matters && self.finds(&command);
-        let overhead = match is_read {
-            true if hit => self.control.read_hit,
-            true => self.control.read_miss,
-            false => self.control.write,
-        };
-        let overhead = extra.map_or(overhead.after(self.last_was_write), |extra| extra.overhead);
+        let hit = command.request.op == Op::Read && matters && self.finds(&command);
+        let overhead = self.commands.overhead(&command, hit, &self.control);
         if in_order && !hit {
             self.stop_reading_on();
         }
-        self.decoding = Some((command, self.clock + overhead));
-    }
-
-    /// The extra disconnection of a write that follows another one and does not continue it.
-    fn extra_disconnect(&self, command: &Command) -> Option<ExtraTicks> {
-        let extra = self.control.extra_disconnect?;
-        let is_write = matches!(command.request.op, Op::Write | Op::WriteZeroes);
-        (is_write && self.last_was_write && command.first() != self.last_write_end).then_some(extra)
+        self.commands.decode(command, self.clock + overhead);
     }
 
     /// Whether the buffer has the first block of a read, on which its overhead depends.
     fn finds(&mut self, command: &Command) -> bool {
         self.update_segment();
         let first = command.first();
-        self.segment_with(first, first + 1).is_some() || self.dirty.covers(first, first + 1)
-    }
-
-    fn segment_with(&self, first: u64, end: u64) -> Option<usize> {
-        self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end)
+        self.read_buffer.find(first, first + 1) != Found::Nothing || self.dirty.covers(first, first + 1)
     }
 
     fn decoded(&mut self, mut command: Command) {
         match command.request.op {
             Op::Read => self.arrive_read(command),
             Op::Write | Op::WriteZeroes => {
-                let extra = self.extra_disconnect(&command);
+                let extra = self.commands.extra_disconnect(&command, &self.control);
                 let delay = extra.map_or(self.control.write_data_delay, |extra| extra.data_delay);
                 command.has_extra_disconnect = extra.is_some();
                 // Without a delay, data of a read that came before this instant have crossed while they came.
                 if delay > 0 {
-                    self.link_free = self.link_free.max(self.clock + delay);
+                    self.interface.hold_until(self.clock + delay);
                 }
                 // One that continues the last write is written with it, unless a read came between.
-                let continues = command.first() == self.last_write_end && self.reads.is_empty();
+                let continues = self.commands.continues_last_write(&command) && self.reads.is_empty();
                 if self.control.scheduler == Scheduler::Fcfs && !continues {
-                    self.epoch += 1;
+                    self.writes.begin_epoch();
                 }
-                self.last_write_end = command.end();
+                self.commands.write(&command);
                 self.forget_segments(command.first(), command.end());
-                self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
+                self.writes.arrive(command);
                 self.cross();
                 self.decide();
             }
             Op::Flush => {
                 let Command { request, arrived, .. } = command;
-                self.flushes.push_back(Flush { id: request.id, arrived, epoch: self.epoch });
-                self.epoch += 1;
+                self.writes.flush(request.id, arrived);
                 self.check_flushes();
                 self.decide();
             }
@@ -439,13 +368,11 @@ impl Disk {
         self.statistics.reads += 1;
         let (first, end) = (command.first(), command.end());
         self.update_segment();
-        let begins_in = self.segment_with(first, first + 1);
-        let covers = |segment: &Segment| segment.start <= first && end <= segment.end;
-        let hit = begins_in.and_then(|from| Some(from + self.segments[from..].iter().position(covers)?));
-        if let Some(index) = hit {
+        let found = self.read_buffer.find(first, end);
+        if let Found::All(index) = found {
             self.use_segment(index, first, end);
         }
-        if hit.is_some() || self.dirty.covers(first, end) {
+        if matches!(found, Found::All(_)) || self.dirty.covers(first, end) {
             self.statistics.buffer_hits += 1;
             self.deliver(command, self.clock);
         } else {
@@ -454,9 +381,9 @@ impl Disk {
                 next: first,
                 crossed: self.clock,
                 attached: false,
-                hit: begins_in.is_some(),
+                hit: found != Found::Nothing,
                 spot: None,
-                epoch: self.epoch + 1,
+                epoch: self.writes.epoch() + 1,
             });
         }
         self.decide();
@@ -464,20 +391,13 @@ impl Disk {
 
     /// A read's data are in the buffer: they cross the interface, which may have begun before now, while they came.
     fn deliver(&mut self, command: Command, begin: Ticks) {
-        let block = self.control.read_block;
-        let time = u64::from(command.request.sectors) * block;
-        // Data beyond a segment's size have crossed before.
-        let held = u64::from(command.request.sectors).min(self.control.segment_blocks) * block;
-        let most = if self.control.store_and_forward { time - held } else { time };
-        let begin = self.link_free.max(begin).max(self.clock.saturating_sub(most));
-        let end = (begin + time).max(self.clock + block);
-        self.link_free = end;
+        let end = self.interface.deliver(self.clock, command.request.sectors.into(), begin, &self.control);
         self.complete(command.request.id, Some(false), end + self.control.read_completion);
     }
 
     /// Begins to move the next blocks of the first write, if there is room for them.
     fn cross(&mut self) {
-        let (None, Some(writing)) = (self.crossing, self.writes.front()) else { return };
+        let (None, Some(writing)) = (self.interface.crossing(), self.writes.first_arriving()) else { return };
         let (first, left) = (writing.next, writing.command.end() - writing.next);
         let room = self.control.write_buffer_blocks.saturating_sub(self.dirty.blocks());
         let block_time = if writing.command.request.op == Op::Write { self.control.write_block } else { 0 };
@@ -487,19 +407,16 @@ impl Disk {
         let least = left.min(piece).min((self.control.write_buffer_blocks / 8).max(1));
         let free = !self.arm.is_writing(first, first + blocks);
         if blocks >= least && free && self.dirty.has_place(first, first + blocks, writing.epoch) {
-            let begin = self.link_free.max(self.clock);
-            self.link_free = begin + blocks * block_time;
-            self.crossing = Some(Crossing { blocks, since: begin, at: self.link_free });
+            self.interface.begin(self.clock, blocks, block_time);
             if self.control.preseek {
-                let epoch = writing.epoch;
-                self.dirty.insert(first, first + blocks, epoch);
+                self.dirty.insert(first, first + blocks, writing.epoch);
             }
         }
     }
 
     /// Whether the first write waits for a range, not for room.
     fn lacks_ranges(&self) -> bool {
-        let front = self.writes.front().filter(|_| self.crossing.is_none());
+        let front = self.writes.first_arriving().filter(|_| self.interface.crossing().is_none());
         front.is_some_and(|front| {
             let end = front.command.end().min(front.next + PIECE_BLOCKS);
             !self.dirty.has_place(front.next, end, front.epoch)
@@ -508,24 +425,19 @@ impl Disk {
 
     /// Blocks of the first write have crossed.
     fn crossed(&mut self) {
-        let (Some(Crossing { blocks, .. }), Some(writing)) = (self.crossing.take(), self.writes.front_mut()) else {
-            return;
-        };
-        let first = writing.next;
-        writing.next += blocks;
-        let (command, epoch, done) = (writing.command, writing.epoch, writing.next == writing.command.end());
+        let Some(Crossing { blocks, .. }) = self.interface.end() else { return };
+        let Some((Writing { command, next: first, epoch }, done)) = self.writes.crossed(blocks) else { return };
         if !self.control.preseek {
             self.dirty.insert(first, first + blocks, epoch);
             self.arm.rewrite(Rewritten { first, end: first + blocks, epoch, id: command.request.id });
         }
         if done {
-            self.writes.pop_front();
             self.statistics.writes += 1;
             if self.control.read_hits_on_write_data {
-                self.keep_written(command.first(), command.end());
+                self.read_buffer.keep_written(command.first(), command.end());
             }
             if self.completes_on_medium(&command) {
-                self.uncommitted.push(command);
+                self.writes.commit(command);
             } else {
                 self.complete_write(&command);
             }
@@ -542,15 +454,9 @@ impl Disk {
     /// Blocks have come to the medium: completes the writes and the flushes that waited for them. Rewritten blocks stay
     /// in the buffer. Writes that crossed before these do not wait for them.
     fn committed(&mut self, rewritten: Option<Rewritten>) {
-        let mut index = 0;
-        while let Some(&command) = self.uncommitted.get(index) {
-            let is_rewriting = rewritten.is_some_and(|blocks| blocks.id == command.request.id);
-            if is_rewriting || self.dirty.overlaps(command.first(), command.end()) {
-                index += 1;
-            } else {
-                self.uncommitted.remove(index);
-                self.complete_write(&command);
-            }
+        let (mut from, rewritten_by) = (0, rewritten.map(|blocks| blocks.id));
+        while let Some(command) = self.writes.take_committed(&mut from, &self.dirty, rewritten_by) {
+            self.complete_write(&command);
         }
         if let Some(Rewritten { first, end, epoch, .. }) = rewritten {
             self.dirty.insert(first, end, epoch);
@@ -560,27 +466,18 @@ impl Disk {
     }
 
     fn check_flushes(&mut self) {
-        while let Some(&Flush { id, epoch, .. }) = self.flushes.front() {
-            if self.dirty.oldest_epoch() <= epoch || self.writes.front().is_some_and(|front| front.epoch <= epoch) {
-                return;
-            }
-            self.flushes.pop_front();
+        while let Some(id) = self.writes.take_flushed(&self.dirty) {
             self.complete(id, None, self.clock);
         }
     }
 
-    /// The last epoch of blocks that may be written now. Blocks that arrived after a flush wait for the flush.
-    fn last_epoch(&self) -> u64 {
-        self.flushes.front().map_or(u64::MAX, |flush| flush.epoch)
-    }
-
     /// Whether a request waits for blocks to come to the medium.
     fn a_request_waits_for_writes(&self) -> bool {
-        let blocked = self.writes.front().is_some_and(|front| match self.crossing {
+        let blocked = self.writes.first_arriving().is_some_and(|front| match self.interface.crossing() {
             None => true,
             Some(_) => self.control.preseek && self.completes_on_medium(&front.command),
         });
-        blocked || !self.uncommitted.is_empty() || !self.flushes.is_empty()
+        blocked || self.writes.wait_for_medium()
     }
 }
 
@@ -594,13 +491,12 @@ impl DeviceModel for Disk {
     }
 
     fn outstanding(&self) -> u32 {
-        self.outstanding
+        self.commands.outstanding()
     }
 
     fn submit(&mut self, request: Request) {
         self.clock = self.clock.max(ticks(self.now));
-        self.outstanding += 1;
-        self.outside.push_back(Command { request, arrived: self.clock, has_extra_disconnect: false });
+        self.commands.arrive(request, self.clock);
         self.accept();
         self.run(self.now, false);
     }
@@ -619,7 +515,7 @@ impl DeviceModel for Disk {
     }
 
     fn completion_bound(&self) -> Option<Nanos> {
-        if self.outstanding == 0 { None } else { self.next_event() }
+        if self.outstanding() == 0 { None } else { self.next_event() }
     }
 
     fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
@@ -642,11 +538,9 @@ impl DeviceModel for Disk {
 
     /// Writes up to the blocks that have crossed the interface, and the write buffer.
     fn volatile(&self) -> Option<Vec<Range<u64>>> {
-        let before = self.outside.iter().chain(self.decoding.as_ref().map(|(command, _)| command));
-        let before = before.filter(|command| command.request.op != Op::Discard);
-        let crossing = self.writes.iter().map(|writing| writing.next..writing.command.end());
+        let before = self.commands.waiting().filter(|command| command.request.op != Op::Discard);
         let dirty = self.dirty.ranges().iter().map(|range| range.first..range.end);
-        let all = before.map(|command| changed(&command.request)).chain(crossing).chain(dirty);
+        let all = before.map(|command| changed(&command.request)).chain(self.writes.arriving_blocks()).chain(dirty);
         Some(all.collect::<SectorSet>().into_ranges())
     }
 
@@ -664,7 +558,9 @@ impl DeviceModel for Disk {
         sink.counter("blocks-read", statistics.blocks_read);
         sink.counter("blocks-written", statistics.blocks_written);
         sink.counter("aged", statistics.aged);
-        self.probe_background(sink);
+        if let Some(freeblock) = &self.freeblock {
+            freeblock.probe(sink);
+        }
         sink.gauge("dirty", "blocks", self.dirty.blocks() as f64);
     }
 }

@@ -9,21 +9,6 @@ use super::freeblock::Gap;
 use super::order::Target;
 use super::{Command, Crossing, Disk, NEVER, Reading, Writing};
 
-/// Consecutive blocks that reads brought into the buffer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Segment {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    /// Where reading on ends.
-    limit: u64,
-    /// The end of the last read of it.
-    asked: u64,
-    /// Whether a read has begun where the one before ended.
-    sequential: bool,
-    /// Order of use.
-    used: u64,
-}
-
 /// State of the arm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arm {
@@ -34,8 +19,6 @@ pub(super) struct Arm {
     run: Option<Run>,
     /// Blocks of the run under way whose newer data came into the buffer after the run had begun.
     rewritten: Option<Rewritten>,
-    /// The segment that reading goes on with.
-    pub(super) filling: Option<usize>,
     /// Whether the last run wrote.
     pub(super) wrote: bool,
     /// The block behind the last run, and when that ended.
@@ -128,59 +111,25 @@ impl Disk {
 
     /// Brings the segment that is being filled up to the present.
     pub(super) fn update_segment(&mut self) {
-        if let (Some(run), Some(index)) = (self.arm.run.filter(|run| !run.write), self.arm.filling) {
+        if let Some(run) = self.arm.run.filter(|run| !run.write) {
             let reached = run.first + self.passed(&run);
-            self.fill(index, reached);
+            self.read_buffer.fill(reached);
         }
     }
 
-    fn fill(&mut self, index: usize, reached: u64) {
-        let segment = &mut self.segments[index];
-        segment.end = reached;
-        segment.start = segment.start.max(reached.saturating_sub(self.control.segment_blocks));
-    }
-
-    /// Forgets the segments that hold blocks of a write. The measured drives forget all of a segment: reads of its
-    /// other blocks miss. A segment that the arm is filling loses the blocks up to the write's end, as reads may wait
-    /// for the others.
+    /// Forgets the segments that hold blocks of a write.
     pub(super) fn forget_segments(&mut self, first: u64, end: u64) {
         self.update_segment();
         let is_reading = self.arm.run.is_some_and(|run| !run.write);
-        for index in 0..self.segments.len() {
-            let segment = &mut self.segments[index];
-            if first >= segment.end || end <= segment.start {
-                continue;
-            }
-            if self.arm.filling != Some(index) {
-                *segment = Segment::default();
-            } else if is_reading {
-                segment.start = end.min(segment.end);
-            } else {
-                *segment = Segment::default();
-                self.detach();
-            }
+        if self.read_buffer.forget(first, end, is_reading) {
+            self.detach();
         }
-    }
-
-    /// Keeps the blocks of a write in the last segment, which no read fills. A write that continues it extends it.
-    pub(super) fn keep_written(&mut self, first: u64, end: u64) {
-        let Some(kept) = self.segments.get_mut(self.control.segments as usize) else { return };
-        let first = if kept.end == first && kept.start < kept.end { kept.start } else { first };
-        let start = first.max(end.saturating_sub(self.control.segment_blocks));
-        // Nothing is read on behind it: no read asked for it.
-        *kept = Segment { start, end, limit: end, asked: u64::MAX, ..Segment::default() };
     }
 
     /// A read uses a segment.
     pub(super) fn use_segment(&mut self, index: usize, first: u64, end: u64) {
-        self.uses += 1;
-        let limit = (end + self.control.read_ahead_blocks).min(self.drive.capacity_blocks());
-        let limit = limit.min(self.read_ahead_end(index, end)).max(end);
-        let segment = &mut self.segments[index];
-        segment.used = self.uses;
-        segment.limit = segment.limit.max(limit);
-        segment.sequential |= first == segment.asked;
-        segment.asked = end;
+        let read_ahead_end = self.drive.capacity_blocks().min(self.read_ahead_end(index, end));
+        self.read_buffer.use_for(index, first, end, read_ahead_end);
     }
 
     /// Where reading on behind a read ends if the read-ahead does not end before.
@@ -191,7 +140,7 @@ impl Disk {
             ReadAheadTo::TrackEnd => self.located(end - 1).track_end,
             ReadAheadTo::TrackEndOrNext => {
                 let place = *self.located(end.min(last));
-                match self.segments[index].start < place.track_first {
+                match self.read_buffer.start(index) < place.track_first {
                     true => place.track_end + u64::from(place.blocks_per_track),
                     false => place.track_end,
                 }
@@ -207,26 +156,9 @@ impl Disk {
         &self.arm.place
     }
 
-    /// A segment for a read that finds nothing: the one that was not used for the longest time.
-    fn new_segment(&mut self, first: u64, end: u64) -> usize {
-        let (mut oldest, mut oldest_used) = (0, u64::MAX);
-        let mut sequential = false;
-        for (index, segment) in self.segments.iter().enumerate() {
-            // A stream whose segment has run out goes on being one.
-            sequential |= segment.asked == first;
-            if segment.used < oldest_used && index < self.control.segments as usize {
-                (oldest, oldest_used) = (index, segment.used);
-            }
-        }
-        self.segments[oldest] = Segment { start: first, end: first, asked: end, sequential, ..Segment::default() };
-        self.use_segment(oldest, first, end);
-        oldest
-    }
-
     /// Marks the reads that the pass under way serves; whether there are any.
     fn attach(&mut self) -> bool {
-        let Some(index) = self.arm.filling else { return false };
-        let Segment { start, end, .. } = self.segments[index];
+        let Some((start, end)) = self.read_buffer.bounds() else { return false };
         let mut any = false;
         for read in &mut self.reads {
             // From `start` up to `end`, without a branch.
@@ -239,7 +171,7 @@ impl Disk {
     /// Detaches all reads from the pass.
     fn detach(&mut self) {
         self.reads.iter_mut().for_each(|read| read.attached = false);
-        self.arm.filling = None;
+        self.read_buffer.stop_filling();
     }
 
     /// Sends the arm to the most urgent target, unless a request waits for its present work.
@@ -290,47 +222,33 @@ impl Disk {
     /// Whether reading on from a block is worth more than waiting work elsewhere: the stream will request half of the
     /// read-ahead, and returning for it costs a seek.
     pub(super) fn streams_on(&self, reached: u64) -> bool {
-        let Some(index) = self.arm.filling else { return false };
-        if self.control.scheduler == Scheduler::Fcfs {
-            return false;
-        }
-        let segment = &self.segments[index];
-        segment.sequential && reached < self.least_limit(segment) && !self.a_request_is_aged()
+        let is_fcfs = self.control.scheduler == Scheduler::Fcfs;
+        !is_fcfs && self.read_buffer.streams_on(reached) && !self.a_request_is_aged()
     }
 
-    /// Where a stream is read ahead to while others wait.
-    fn least_limit(&self, segment: &Segment) -> u64 {
-        segment.limit.saturating_sub(self.control.read_ahead_blocks / 2)
-    }
-
-    /// Whether the heads have just come to the end of a segment.
-    pub(super) fn moves_at(&self, index: usize) -> bool {
-        self.arm.finished == (self.segments[index].end, self.clock)
+    /// The block to which the heads have just come at the end of a run.
+    pub(super) fn has_come_to(&self) -> Option<u64> {
+        let (block, at) = self.arm.finished;
+        (at == self.clock).then_some(block)
     }
 
     pub(super) fn may_read_on(&self) -> bool {
-        self.arm.filling.is_some_and(|index| {
-            let segment = &self.segments[index];
-            let left = segment.limit.saturating_sub(segment.end);
-            // A stopped arm restarts only for at least half of its read-ahead.
-            left > 0 && (self.moves_at(index) || left * 2 >= self.control.read_ahead_blocks)
-        })
+        self.read_buffer.may_read_on(self.has_come_to())
     }
 
     fn begin(&mut self, target: Target) {
         let (next, continues) = match target {
             Target::Write(first) => (first, self.arm.wrote && first == self.arm.finished.0),
-            Target::ReadOn => (self.arm.filling.map_or(0, |index| self.segments[index].end), true),
+            Target::ReadOn => (self.read_buffer.filled().unwrap_or(0), true),
             Target::Read(index) => {
                 let read = self.reads[index];
-                match (self.arm.filling, read.attached) {
-                    (Some(filling), true) if read.command.end() > self.segments[filling].end => {
-                        (self.segments[filling].end, !self.arm.wrote)
-                    }
+                match self.read_buffer.filled() {
+                    Some(filled) if read.attached && read.command.end() > filled => (filled, !self.arm.wrote),
                     _ => {
                         self.detach();
                         let (first, end) = (read.next, read.command.end());
-                        self.arm.filling = Some(self.new_segment(first, end));
+                        let segment = self.read_buffer.fill_for(first, end);
+                        self.use_segment(segment, first, end);
                         self.attach();
                         (first, false)
                     }
@@ -363,22 +281,19 @@ impl Disk {
         }
         let elsewhere = self.reads.iter().any(|read| !read.attached) || self.writes_are_urgent();
         let elsewhere = elsewhere && self.control.scheduler != Scheduler::Fcfs;
-        self.arm.filling.map_or(next, |index| match &self.segments[index] {
-            segment if elsewhere && segment.sequential => self.least_limit(segment).max(next),
-            segment => segment.limit,
-        })
+        self.read_buffer.limit(elsewhere).map_or(next, |limit| limit.max(next))
     }
 
     /// End of a run for writing: the end of a waiting write, or enough room for the buffer.
     fn write_end(&self, next: u64) -> u64 {
-        let wanted = self.uncommitted.iter().map(Command::end).filter(|&end| end > next).min();
+        let wanted = self.writes.uncommitted().iter().map(Command::end).filter(|&end| end > next).min();
         let room = (self.control.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
         self.writable_end(next).min(wanted.unwrap_or(u64::MAX)).min(next + room)
     }
 
     /// Where the blocks end that may be written without a gap from `first` on.
     pub(super) fn writable_end(&self, first: u64) -> u64 {
-        self.dirty.end_of_epochs(first, self.last_epoch())
+        self.dirty.end_of_epochs(first, self.writes.last_epoch())
     }
 
     fn begin_run(&mut self, next: u64, wanted: u64, write: bool, waited_for: bool, is_access: bool) {
@@ -416,8 +331,8 @@ impl Disk {
         let before = before.min(next - place.track_first);
         let (next, since) = (next - before, since - spindle.blocks(before, place.blocks_per_track));
         let time = if ordered { spindle.blocks(end - next, place.blocks_per_track) } else { spindle.period() };
-        if let (Some(index), true) = (self.arm.filling, before > 0) {
-            (self.segments[index].start, self.segments[index].end) = (next, next);
+        if before > 0 {
+            self.read_buffer.fill_from(next);
         }
         if is_access {
             self.statistics.accesses += 1;
@@ -445,7 +360,7 @@ impl Disk {
 
     /// The blocks of the first write that are crossing the interface, if the arm may have left for some of these.
     fn crossing_between(&self, first: u64, end: u64) -> Option<(Crossing, &Writing)> {
-        let (crossing, writing) = (self.crossing?, self.writes.front()?);
+        let (crossing, writing) = (self.interface.crossing()?, self.writes.first_arriving()?);
         let overlap = first < writing.next + crossing.blocks && end > writing.next;
         (self.control.preseek && overlap).then_some((crossing, writing))
     }
@@ -508,9 +423,9 @@ impl Disk {
             self.dirty.remove(run.first, run.end);
             let rewritten = self.arm.rewritten.take();
             self.committed(rewritten);
-        } else if let Some(index) = self.arm.filling {
+        } else if let Some(index) = self.read_buffer.filling() {
             self.statistics.blocks_read += blocks;
-            self.fill(index, run.end);
+            self.read_buffer.fill(run.end);
             self.serve(index, &run);
         }
         self.decide();

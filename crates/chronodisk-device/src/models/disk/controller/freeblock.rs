@@ -24,7 +24,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use chronodisk_sim::{Lba, SECTOR_BYTES};
+use chronodisk_sim::{Lba, Nanos, SECTOR_BYTES};
 
 use super::super::geometry::{Track, TrackBlocks};
 use super::super::mechanics::{Access, Ticks, nanos};
@@ -147,10 +147,17 @@ impl Pass {
     }
 }
 
-impl Disk {
+/// The platters, as they turn.
+#[derive(Clone, Copy)]
+struct Platters<'a> {
+    drive: &'a Drive,
+    /// Their angle at instant zero.
+    phase: u64,
+}
+
+impl Platters<'_> {
     /// The sectors that pass on a track between two instants.
     fn pass(&self, track: Track, from: Ticks, until: Ticks) -> Option<Pass> {
-        let from = self.freeblock.as_ref().map_or(from, |freeblock| from.max(freeblock.since));
         if until <= from {
             return None;
         }
@@ -169,35 +176,37 @@ impl Disk {
     fn last_seek(&self, from: Track, gap: &Gap) -> Ticks {
         self.drive.mechanics.positioning(from, gap.to, gap.write).max(gap.least)
     }
+}
 
-    /// A track's pass in a gap: the arm seeks there at once, and leaves as late as it can.
-    fn detour(&self, gap: &Gap, track: Track) -> Option<Pass> {
-        let there = gap.start + self.drive.mechanics.positioning(gap.from, track, false);
-        self.pass(track, there, gap.end.checked_sub(self.last_seek(track, gap))?)
+impl Freeblock {
+    fn new(wanted: Wanted, when: BackgroundTime) -> Self {
+        let (done, since, turn) = (VecDeque::new(), 0, 0);
+        Freeblock { wanted, when, since, done, turn, blocks_in_gaps: 0, blocks_at_rest: 0, gaps: 0 }
     }
 
-    /// The arm starts for a run. With a gap, it reads wanted blocks on its way.
-    pub(super) fn leaves_for(&mut self, gap: &Gap, has_gap: bool) {
-        self.settle_rest(gap.start, true);
-        let is_full = self.drive.mechanics.access == Access::Full;
-        if has_gap && is_full && gap.end > gap.on_track {
-            let passes = self.passes_of(gap);
-            self.read_passes(passes);
-        }
+    /// The sectors that pass on a track between two instants, and count.
+    fn pass(&self, platters: Platters<'_>, track: Track, from: Ticks, until: Ticks) -> Option<Pass> {
+        platters.pass(track, from.max(self.since), until)
+    }
+
+    /// A track's pass in a gap: the arm seeks there at once, and leaves as late as it can.
+    fn detour(&self, platters: Platters<'_>, gap: &Gap, track: Track) -> Option<Pass> {
+        let there = gap.start + platters.drive.mechanics.positioning(gap.from, track, false);
+        self.pass(platters, track, there, gap.end.checked_sub(platters.last_seek(track, gap))?)
     }
 
     /// The passes of a gap in which wanted blocks are read, in order of time.
-    fn passes_of(&self, gap: &Gap) -> [Option<Pass>; 3] {
-        let none = [None; 3];
-        let Some(wanted) = self.freeblock.as_ref().map(|freeblock| &freeblock.wanted) else { return none };
+    fn passes_of(&self, platters: Platters<'_>, gap: &Gap) -> [Option<Pass>; 3] {
+        let (none, wanted) = ([None; 3], &self.wanted);
         if wanted.is_empty() {
             return none;
         }
-        let destination = self.pass(gap.to, gap.on_track, gap.end);
-        if self.control.read_free_blocks && !gap.write {
+        let pass = |track, from, until| self.pass(platters, track, from, until);
+        let destination = pass(gap.to, gap.on_track, gap.end);
+        if platters.drive.control.read_free_blocks && !gap.write {
             return [destination, None, None];
         }
-        let source = self.pass(gap.from, gap.start, gap.end - (gap.on_track - gap.start));
+        let source = pass(gap.from, gap.start, gap.end - (gap.on_track - gap.start));
         let mut best = (0, None, None);
         let mut consider = |pass: Option<Pass>, track: Track| {
             let value = pass.map_or(0, |pass| pass.value(wanted));
@@ -208,33 +217,33 @@ impl Disk {
         consider(source, gap.from);
         consider(destination, gap.to);
         for cylinder in self.candidates(gap).iter().flat_map(Fullest::cylinders) {
-            for head in 0..self.drive.geometry.surfaces() {
+            for head in 0..platters.drive.geometry.surfaces() {
                 let track = Track { cylinder, head };
                 if track != gap.from && track != gap.to {
-                    consider(self.detour(gap, track), track);
+                    consider(self.detour(platters, gap, track), track);
                 }
             }
         }
-        let (_, Some(pass), Some(track)) = best else { return none };
-        let Some((begin, end)) = pass.bounds(wanted, &self.drive) else { return none };
-        let mechanics = &self.drive.mechanics;
+        let (_, Some(best), Some(track)) = best else { return none };
+        let Some((begin, end)) = best.bounds(wanted, platters.drive) else { return none };
+        let mechanics = &platters.drive.mechanics;
         let before = match track {
             _ if track == gap.from => None,
             // Without a detour, the last seek leads to the track.
-            _ if track == gap.to => self.pass(gap.from, gap.start, begin.saturating_sub(gap.on_track - gap.start)),
-            _ => self.pass(gap.from, gap.start, begin.saturating_sub(mechanics.positioning(gap.from, track, false))),
+            _ if track == gap.to => pass(gap.from, gap.start, begin.saturating_sub(gap.on_track - gap.start)),
+            _ => pass(gap.from, gap.start, begin.saturating_sub(mechanics.positioning(gap.from, track, false))),
         };
         let after = match track == gap.to {
             true => None,
-            false => self.pass(gap.to, end + self.last_seek(track, gap), gap.end),
+            false => pass(gap.to, end + platters.last_seek(track, gap), gap.end),
         };
-        [before, Some(pass), after]
+        [before, Some(best), after]
     }
 
     /// The cylinders with the most wanted blocks: some near both ends, and some between.
     fn candidates(&self, gap: &Gap) -> [Fullest; 2] {
         let (mut near, mut between) = (Fullest::default(), Fullest::default());
-        let Some(Freeblock { wanted, turn, .. }) = self.freeblock.as_deref() else { return [near, between] };
+        let wanted = &self.wanted;
         let last = wanted.cylinders().saturating_sub(1);
         for distance in 0..=NEIGHBOURS {
             for end in [gap.from.cylinder, gap.to.cylinder] {
@@ -244,32 +253,30 @@ impl Disk {
         }
         let (low, high) = (gap.from.cylinder.min(gap.to.cylinder), gap.from.cylinder.max(gap.to.cylinder));
         let step = ((high - low) / BETWEEN).max(1);
-        for cylinder in (low + turn % step..high).step_by(step as usize) {
+        for cylinder in (low + self.turn % step..high).step_by(step as usize) {
             between.consider(wanted, cylinder);
         }
         [near, between]
     }
 
-    /// Reads the wanted blocks of passes, which follow each other in time.
-    fn read_passes(&mut self, passes: [Option<Pass>; 3]) {
+    /// Reads the wanted blocks of a gap.
+    fn read_gap(&mut self, platters: Platters<'_>, gap: &Gap) {
         let mut blocks = 0;
-        for pass in passes.into_iter().flatten() {
-            blocks += self.read_pass(&pass, Ticks::MAX, true);
+        for pass in self.passes_of(platters, gap).into_iter().flatten() {
+            blocks += self.read_pass(platters.drive, &pass, Ticks::MAX, true);
         }
-        let Some(freeblock) = self.freeblock.as_mut() else { return };
-        freeblock.turn = freeblock.turn.wrapping_add(1);
-        freeblock.blocks_in_gaps += blocks;
-        freeblock.gaps += u64::from(blocks > 0);
+        self.turn = self.turn.wrapping_add(1);
+        self.blocks_in_gaps += blocks;
+        self.gaps += u64::from(blocks > 0);
     }
 
     /// Reads the wanted blocks of a pass whose runs end until an instant. `cut`: also the blocks of a run under way
     /// then.
-    fn read_pass(&mut self, pass: &Pass, until: Ticks, cut: bool) -> u64 {
-        let Some(freeblock) = self.freeblock.as_mut() else { return 0 };
-        let (spindle, per_track) = (self.drive.mechanics.spindle(), pass.on.blocks_per_track);
+    fn read_pass(&mut self, drive: &Drive, pass: &Pass, until: Ticks, cut: bool) -> u64 {
+        let (spindle, per_track) = (drive.mechanics.spindle(), pass.on.blocks_per_track);
         let after = |sectors: u64| pass.since + spindle.blocks(sectors, per_track);
         let mut runs = Vec::new();
-        pass.runs(&freeblock.wanted, |run, passed| runs.push((run, passed)));
+        pass.runs(&self.wanted, |run, passed| runs.push((run, passed)));
         let mut blocks = 0;
         for (run, passed) in runs {
             let all = run.end - run.start;
@@ -281,40 +288,59 @@ impl Disk {
             if length == 0 {
                 continue;
             }
-            freeblock.wanted.remove_on(run.start, run.start + length, pass.on.track.cylinder);
+            self.wanted.remove_on(run.start, run.start + length, pass.on.track.cylinder);
             let at = nanos(after(passed + length));
-            freeblock.done.push_back(BackgroundDone { lba: Lba(run.start), sectors: length as u32, at });
+            self.done.push_back(BackgroundDone { lba: Lba(run.start), sectors: length as u32, at });
             blocks += length;
         }
         blocks
     }
 
-    /// Reads the wanted blocks that have passed while the arm rested, up to an instant. `ends`: the rest ends there.
-    fn settle_rest(&mut self, until: Ticks, ends: bool) {
-        let Some(freeblock) = self.freeblock.as_ref() else { return };
-        if freeblock.when != BackgroundTime::GapsAndRest || freeblock.wanted.is_empty() {
+    /// Reads the wanted blocks that have passed up to an instant on the track on which the arm has rested since `from`.
+    /// `ends`: the rest ends there.
+    fn read_at_rest(&mut self, platters: Platters<'_>, track: Track, from: Ticks, until: Ticks, ends: bool) {
+        if self.when != BackgroundTime::GapsAndRest || self.wanted.is_empty() {
             return;
         }
-        let is_full = self.drive.mechanics.access == Access::Full;
-        let (true, true) = (is_full, self.arm.next_event() == super::NEVER) else { return };
-        // A run ended, or was given up, when the arm came to rest.
-        let from = self.arm.finished.1.max(self.arm.free_from);
-        let turns = from.max(freeblock.since).saturating_add(2 * self.drive.mechanics.spindle().period());
-        if let Some(pass) = self.pass(self.arm.track(), from, turns) {
-            let blocks = self.read_pass(&pass, until, ends);
-            if let Some(freeblock) = self.freeblock.as_mut() {
-                freeblock.blocks_at_rest += blocks;
-            }
+        let turns = from.max(self.since).saturating_add(2 * platters.drive.mechanics.spindle().period());
+        if let Some(pass) = self.pass(platters, track, from, turns) {
+            self.blocks_at_rest += self.read_pass(platters.drive, &pass, until, ends);
         }
     }
 
+    /// Takes the blocks that have been read by an instant.
+    fn take(&mut self, now: Nanos, done: &mut Vec<BackgroundDone>) {
+        let passed = self.done.partition_point(|done| done.at <= now);
+        done.extend(self.done.drain(..passed));
+    }
+
     /// Statistics of background requests.
-    pub(super) fn probe_background(&self, sink: &mut dyn crate::Probe) {
-        if let Some(freeblock) = self.freeblock.as_deref() {
-            sink.counter("background-blocks-in-gaps", freeblock.blocks_in_gaps);
-            sink.counter("background-blocks-at-rest", freeblock.blocks_at_rest);
-            sink.counter("background-gaps", freeblock.gaps);
+    pub(super) fn probe(&self, sink: &mut dyn crate::Probe) {
+        sink.counter("background-blocks-in-gaps", self.blocks_in_gaps);
+        sink.counter("background-blocks-at-rest", self.blocks_at_rest);
+        sink.counter("background-gaps", self.gaps);
+    }
+}
+
+impl Disk {
+    /// The arm starts for a run. With a gap, it reads wanted blocks on its way.
+    pub(super) fn leaves_for(&mut self, gap: &Gap, has_gap: bool) {
+        self.settle_rest(gap.start, true);
+        let is_full = self.drive.mechanics.access == Access::Full;
+        if let Some(freeblock) = self.freeblock.as_mut().filter(|_| has_gap && is_full && gap.end > gap.on_track) {
+            freeblock.read_gap(Platters { drive: &self.drive, phase: self.phase }, gap);
         }
+    }
+
+    /// Reads the wanted blocks that have passed while the arm rested, up to an instant. `ends`: the rest ends there.
+    fn settle_rest(&mut self, until: Ticks, ends: bool) {
+        let is_full = self.drive.mechanics.access == Access::Full;
+        let is_at_rest = is_full && self.arm.next_event() == super::NEVER;
+        let Some(freeblock) = self.freeblock.as_mut().filter(|_| is_at_rest) else { return };
+        // A run ended, or was given up, when the arm came to rest.
+        let from = self.arm.finished.1.max(self.arm.free_from);
+        let platters = Platters { drive: &self.drive, phase: self.phase };
+        freeblock.read_at_rest(platters, self.arm.track(), from, until, ends);
     }
 }
 
@@ -324,18 +350,9 @@ impl Background for Disk {
         self.settle_rest(now, true);
         let (blocks, drive) = (self.info.capacity_sectors.min(self.drive.capacity_blocks()), &self.drive);
         let cylinders = drive.geometry.cylinders();
-        let freeblock = self.freeblock.get_or_insert_with(|| {
-            Box::new(Freeblock {
-                wanted: Wanted::new(blocks, cylinders),
-                when: request.when,
-                since: now,
-                done: VecDeque::new(),
-                turn: 0,
-                blocks_in_gaps: 0,
-                blocks_at_rest: 0,
-                gaps: 0,
-            })
-        });
+        let freeblock = self
+            .freeblock
+            .get_or_insert_with(|| Box::new(Freeblock::new(Wanted::new(blocks, cylinders), request.when)));
         (freeblock.when, freeblock.since) = (request.when, now);
         for range in &request.ranges {
             freeblock.wanted.insert(range, &drive.geometry);
@@ -356,9 +373,9 @@ impl Background for Disk {
 
     fn take(&mut self, done: &mut Vec<BackgroundDone>) {
         self.settle_rest(super::ticks(self.now), false);
-        let Some(freeblock) = self.freeblock.as_mut() else { return };
-        let passed = freeblock.done.partition_point(|done| done.at <= self.now);
-        done.extend(freeblock.done.drain(..passed));
+        if let Some(freeblock) = self.freeblock.as_mut() {
+            freeblock.take(self.now, done);
+        }
     }
 
     fn media_bytes_per_s(&self) -> f64 {

@@ -5,7 +5,7 @@ use super::super::geometry::{Spot, Track};
 use super::super::mechanics::{Access, LeastTicks, Mechanics, Ticks};
 use super::super::parameters::Scheduler;
 use super::dirty::{Dirty, Range};
-use super::{Command, Disk, NEVER, Reading};
+use super::{Disk, NEVER, Reading};
 
 /// Next target of the arm.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +29,8 @@ enum Oldest {
 impl Disk {
     /// The oldest request that waits for the medium, and when it arrived.
     fn oldest(&self) -> Option<(Ticks, Oldest)> {
-        // All are in order of arrival.
-        let arrived = |command: Option<&Command>| command.map_or(NEVER, |command| command.arrived);
-        let crossing = arrived(self.writes.front().map(|front| &front.command));
-        let write = crossing.min(arrived(self.uncommitted.first()));
-        let read = arrived(self.reads.first().map(|read| &read.command));
-        let flush = self.flushes.front().map_or(NEVER, |flush| flush.arrived);
+        let (write, flush) = self.writes.oldest();
+        let read = self.reads.first().map_or(NEVER, |read| read.command.arrived);
         let since = write.min(read).min(flush);
         let oldest = match since {
             _ if write == since => Oldest::Write,
@@ -51,7 +47,8 @@ impl Disk {
 
     /// The target that has waited the longest.
     fn first_come(&self) -> Option<Target> {
-        let before = self.reads.first().map_or(u64::MAX, |read| read.epoch).min(self.last_epoch().saturating_add(1));
+        let before =
+            self.reads.first().map_or(u64::MAX, |read| read.epoch).min(self.writes.last_epoch().saturating_add(1));
         let behind = self.arm.finished.0;
         if self.arm.wrote && self.dirty.end_of_epochs(behind, before.saturating_sub(1)) > behind {
             return Some(Target::Write(behind));
@@ -60,7 +57,11 @@ impl Disk {
         match oldest.filter(|range| range.epoch < before) {
             Some(range) => Some(Target::Write(range.first)),
             // The data of an older write are still crossing: the arm waits for them.
-            None if !self.reads.is_empty() && self.writes.front().is_some_and(|write| write.epoch < before) => None,
+            None if !self.reads.is_empty()
+                && self.writes.first_arriving().is_some_and(|write| write.epoch < before) =>
+            {
+                None
+            }
             None if !self.reads.is_empty() => Some(Target::Read(0)),
             None => self.may_read_on().then_some(Target::ReadOn),
         }
@@ -88,7 +89,7 @@ impl Disk {
             }
         }
         if !self.arm.wrote && attached {
-            let next = self.arm.filling.map_or(0, |index| self.segments[index].end);
+            let next = self.read_buffer.filled().unwrap_or(0);
             let continues = |read: &Reading| read.attached && read.command.end() > next;
             if let Some(index) = self.reads.iter().position(continues) {
                 return Some(Target::Read(index));
@@ -98,11 +99,11 @@ impl Disk {
         if goes_on && (urgent || self.reads.is_empty()) {
             return Some(Target::Write(self.arm.finished.0));
         }
-        if !self.arm.wrote && self.arm.filling.is_some_and(|index| self.moves_at(index)) {
-            let end = self.arm.finished.0;
-            if self.streams_on(end) {
-                return Some(Target::ReadOn);
-            }
+        if !self.arm.wrote
+            && let Some(filled) = self.read_buffer.filled().filter(|&filled| self.has_come_to() == Some(filled))
+            && self.streams_on(filled)
+        {
+            return Some(Target::ReadOn);
         }
         let (reads, writes) = self.turn();
         let best = self.nearest(reads, writes && urgent);
@@ -117,8 +118,8 @@ impl Disk {
 
     /// Dirty blocks of the oldest write. If its blocks have no place yet: the range that makes the most room for it.
     fn oldest_write(&self) -> Option<Target> {
-        let oldest = self.uncommitted.first();
-        let waits = self.writes.front();
+        let oldest = self.writes.uncommitted().first();
+        let waits = self.writes.first_arriving();
         let range = match oldest {
             Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => {
                 self.first_range(oldest.first(), |_| true)
@@ -128,7 +129,7 @@ impl Disk {
                 self.first_range(self.arm.finished.0, elsewhere)
             }
             _ => {
-                let writable = self.dirty.ranges().iter().filter(|range| range.epoch <= self.last_epoch());
+                let writable = self.dirty.ranges().iter().filter(|range| range.epoch <= self.writes.last_epoch());
                 writable.max_by_key(|range| range.end - range.first)
             }
         }?;
@@ -139,7 +140,7 @@ impl Disk {
     /// The first writable range from a block upwards; a wanted one if there is any.
     fn first_range(&self, from: u64, wanted: impl Fn(&Range) -> bool) -> Option<&Range> {
         let (before, behind) = self.dirty.ranges().split_at(self.dirty.index_behind(from));
-        let mut upwards = behind.iter().chain(before).filter(|range| range.epoch <= self.last_epoch());
+        let mut upwards = behind.iter().chain(before).filter(|range| range.epoch <= self.writes.last_epoch());
         let first = upwards.clone().next();
         upwards.find(|range| wanted(range)).or(first)
     }
@@ -152,7 +153,7 @@ impl Disk {
         if self.control.scheduler != Scheduler::Sptf {
             return self.least(reads, writes);
         }
-        let last_epoch = self.last_epoch();
+        let last_epoch = self.writes.last_epoch();
         let Disk { drive, arm, dirty, .. } = self;
         let angle = drive.angle(self.phase, self.clock.max(arm.free_from));
         let heads = Heads { mechanics: &drive.mechanics, track: arm.track, angle };
@@ -173,7 +174,7 @@ impl Disk {
 
     /// The target that the scheduler puts first among the reads, the dirty ranges, or both.
     fn least(&mut self, reads: bool, writes: bool) -> Option<Target> {
-        let last_epoch = self.last_epoch();
+        let last_epoch = self.writes.last_epoch();
         let Disk { drive, arm, dirty, control, clock, .. } = self;
         let angle = drive.angle(self.phase, (*clock).max(arm.free_from));
         let heads = Heads { mechanics: &drive.mechanics, track: arm.track, angle };
@@ -223,8 +224,7 @@ impl Disk {
     /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
     /// for an eighth of the longest pass: shorter ones spend their time on seeks between places of reads and of writes.
     fn turn(&self) -> (bool, bool) {
-        let waited_for = !self.uncommitted.is_empty() || !self.flushes.is_empty();
-        if waited_for || self.reads.is_empty() || !self.writes_are_urgent() {
+        if self.writes.wait_for_medium() || self.reads.is_empty() || !self.writes_are_urgent() {
             return (true, true);
         }
         let over = self.clock.saturating_sub(self.arm.turn_since) >= self.control.longest_pass / 8;

@@ -11,7 +11,7 @@ use chronodisk_sim::{Lba, Request};
 use super::super::geometry::{BlockPosition, Track};
 use super::super::mechanics::Ticks;
 use super::super::parameters::Scheduler;
-use super::{Command, Disk, PIECE_BLOCKS, ticks};
+use super::{Command, Disk, NEVER, PIECE_BLOCKS, ticks};
 
 /// A write's way to the arm.
 struct Data {
@@ -87,12 +87,13 @@ impl Disk {
 
     /// When a write's data would cross the interface if it was decoded next, and when the arm could leave for it.
     fn data_of(&self, write: &Request) -> Data {
-        let now = self.clock.max(ticks(self.now)).max(self.decoding.map_or(0, |(_, at)| at));
-        let extra = self.extra_disconnect(&Command { request: *write, arrived: now, has_extra_disconnect: false });
-        let overhead = extra.map_or(self.control.write.after(self.last_was_write), |extra| extra.overhead);
-        let decoded = now + overhead;
+        let now =
+            self.clock.max(ticks(self.now)).max(Some(self.commands.next_event()).filter(|&at| at < NEVER).unwrap_or(0));
+        let command = Command { request: *write, arrived: now, has_extra_disconnect: false };
+        let extra = self.commands.extra_disconnect(&command, &self.control);
+        let decoded = now + self.commands.overhead(&command, false, &self.control);
         let delay = extra.map_or(self.control.write_data_delay, |extra| extra.data_delay);
-        let since = self.link_free.max(decoded + delay);
+        let since = self.interface.free_from().max(decoded + delay);
         let room = self.control.write_buffer_blocks.clamp(1, PIECE_BLOCKS);
         let (blocks, block_time) = (u64::from(write.sectors).min(room), self.control.write_block);
         match self.control.preseek {
