@@ -255,6 +255,7 @@ impl Buffer {
 
     /// Releases an entry whose program has ended, or that needed none. In a ring, its place is free after all earlier
     /// ones.
+    #[inline]
     pub(super) fn release(&mut self, number: u32) {
         if self.entries[number as usize].state == State::Leaving {
             self.unchain(number);

@@ -68,7 +68,8 @@ impl Ssd {
             let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_slc_superblocks(die)).sum();
             sink.gauge("free-slc-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
         }
-        if let Some((open, active)) = self.ftl.zones_in_use() {
+        if self.ftl.has_zones() {
+            let (open, active) = self.ftl.zones().in_use();
             sink.gauge("open-zones", "", f64::from(open));
             sink.gauge("active-zones", "", f64::from(active));
         }

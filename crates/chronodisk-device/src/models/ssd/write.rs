@@ -64,7 +64,7 @@ impl Ssd {
         let request = command.request;
         self.put(&request, first, first + units - 1);
         if self.ftl.has_zones() {
-            self.ftl.arrived_in_zone(first, units);
+            self.ftl.zones_mut().arrived(first, units);
         }
         self.statistics.units_written += u64::from(units);
         if all {

@@ -25,7 +25,7 @@ impl Ssd {
         let (first, end) = self.units.of(&request);
         match request.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
-                match self.ftl.write_to_zone(first, end - first, request.op == Op::ZoneAppend) {
+                match self.ftl.zones_mut().write(first, end - first, request.op == Op::ZoneAppend) {
                     Ok(place) => {
                         let command = &mut self.commands[number];
                         command.request.lba.0 = self.units.first_sector(place);
@@ -44,13 +44,13 @@ impl Ssd {
     /// Opens, closes, finishes or resets a zone for the host.
     fn manage_zone(&mut self, number: u32, op: Op) {
         let (first, _) = self.units.of(&self.commands[number].request);
-        let zone = self.ftl.zone_of(first);
-        if first != self.ftl.units_of_zone(zone).start {
+        let zone = self.ftl.zones().of(first);
+        if first != self.ftl.zones().units(zone).start {
             return self.refuse(number, Status::InvalidField);
         }
         let done = match op {
-            Op::ZoneOpen => self.ftl.open_zone(zone),
-            Op::ZoneClose => self.ftl.close_zone(zone),
+            Op::ZoneOpen => self.ftl.zones_mut().open_by_host(zone),
+            Op::ZoneClose => self.ftl.zones_mut().close_by_host(zone),
             _ => {
                 self.zone_waiters.push(number);
                 return self.go_on_with_zones();
@@ -69,12 +69,12 @@ impl Ssd {
         let is_full = |zone: &ZoneReport| zone.condition == ZoneCondition::Full;
         for full in [true, false] {
             for zone in zones.iter().filter(|zone| is_full(zone) == full && (full || zone.written_sectors > 0)) {
-                let number = self.ftl.zone_of(self.units.unit_of(zone.start));
+                let number = self.ftl.zones().of(self.units.unit_of(zone.start));
                 let rest = self.ftl.fill_zone(number, self.units.holding(zone.written_sectors), full);
                 self.buffer_mut().admit(rest.end - rest.start);
                 rest.clone().for_each(|unit| self.buffer_mut().put(unit));
                 if !rest.is_empty() {
-                    self.ftl.arrived_in_zone(rest.start, rest.end - rest.start);
+                    self.ftl.zones_mut().arrived(rest.start, rest.end - rest.start);
                     self.destage_zones();
                 }
             }
@@ -96,8 +96,8 @@ impl Ssd {
         let mut waiters = std::mem::take(&mut self.zone_waiters);
         waiters.retain(|&number| {
             let request = self.commands[number].request;
-            let zone = self.ftl.zone_of(self.units.of(&request).0);
-            let settled = self.ftl.zone_is_settled(zone);
+            let zone = self.ftl.zones().of(self.units.of(&request).0);
+            let settled = self.ftl.zones().is_settled(zone);
             if settled {
                 if request.op == Op::ZoneReset {
                     self.reset_zone(zone)
@@ -112,9 +112,9 @@ impl Ssd {
     }
 
     fn reset_zone(&mut self, zone: ZoneIndex) {
-        let mut entry = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
+        let mut entry = self.ftl.zones().begun(zone).unwrap_or(NONE);
         self.ftl.reset_zone(zone);
-        let units = self.ftl.units_of_zone(zone);
+        let units = self.ftl.zones().units(zone);
         self.buffer_mut().trim(units);
         while entry != NONE {
             let next = self.buffer.entry(entry).next;
@@ -122,7 +122,7 @@ impl Ssd {
             entry = next;
         }
         self.admit();
-        self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));
+        self.ftl.zones().dies(zone).for_each(|die| self.collect(die));
     }
 
     fn finish_zone(&mut self, zone: ZoneIndex) {
@@ -137,10 +137,10 @@ impl Ssd {
             let Some(appended) = self.ftl.append_to_zone(unit) else { break };
             let Some((entry, wanted)) = self.buffer_mut().take() else { break };
             debug_assert!(wanted, "only what was appended is reset");
-            let zone = self.ftl.zone_of(unit);
-            let begun = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
+            let zone = self.ftl.zones().of(unit);
+            let begun = self.ftl.zones().begun(zone).unwrap_or(NONE);
             self.buffer_mut().set_next(entry, begun);
-            self.ftl.set_begun_in_zone(zone, Some(entry));
+            self.ftl.zones_mut().set_begun(zone, Some(entry));
             if let Some(superpage) = appended.completed {
                 self.program_zone(zone, superpage);
             }
@@ -149,8 +149,8 @@ impl Ssd {
     }
 
     fn program_zone(&mut self, zone: ZoneIndex, superpage: Superpage) {
-        let first = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
-        self.ftl.set_begun_in_zone(zone, None);
+        let first = self.ftl.zones().begun(zone).unwrap_or(NONE);
+        self.ftl.zones_mut().set_begun(zone, None);
         let die: DieIndex = self.parameters.geometry().die_of_superblock(superpage.superblock);
         self.destager.program_begun(die);
         self.program(die, superpage, Stream::Host, first);

@@ -225,7 +225,7 @@ fn a_loaded_state_with_zones_goes_on_as_the_saved_one() {
         let ftl = zones_in_use(&parameters);
         let rested = Ftl::from_resting(Resting::of(ftl.clone()), 5).unwrap();
         let loaded = saved_and_loaded(ftl);
-        assert_eq!(loaded.zones_in_use(), Some((0, 2)), "zones 1 and 2 are closed, and zone 4 is empty again");
+        assert_eq!(loaded.zones().in_use(), (0, 2), "zones 1 and 2 are closed, and zone 4 is empty again");
         let outcomes = exercise_zones(rested, 12);
         assert!(outcomes.iter().flatten().count() > 60, "{outcomes:?}");
         assert_eq!(outcomes, exercise_zones(loaded, 12));
@@ -249,7 +249,7 @@ fn an_aged_drive_with_zones_has_written_whole_ones() {
         assert_eq!((report.steady, report.write_amplification, report.rounds.len()), (true, 1.0, rounds));
         assert_eq!(ftl.counters().host_units, written * 7 * 24);
         assert_eq!(ftl.counters().erases, (written - 12) * 4);
-        let full = (0..24).filter(|&zone| ftl.zone_state(zone) == ZoneState::Full).count();
+        let full = (0..24).filter(|&zone| ftl.zones().state(zone) == ZoneState::Full).count();
         assert_eq!(full, 12);
         assert!((0..24).all(|zone| ftl.lookup(zone * 512 + 167).is_some() == (zone < 12)));
     }

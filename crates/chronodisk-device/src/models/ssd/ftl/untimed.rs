@@ -68,11 +68,11 @@ impl Untimed {
     /// Resets a zone and writes all of it. At most one zone less than permitted is active.
     pub(crate) fn rewrite_zone(&mut self, zone: ZoneIndex) {
         self.ftl.reset_zone(zone);
-        self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));
-        let units = self.ftl.units_of_zone(zone);
+        self.ftl.zones().dies(zone).for_each(|die| self.collect(die));
+        let units = self.ftl.zones().units(zone);
         let count = units.end - units.start;
-        self.ftl.write_to_zone(units.start, count, false).expect("the zone is empty, and can be active");
-        self.ftl.arrived_in_zone(units.start, count);
+        self.ftl.zones_mut().write(units.start, count, false).expect("the zone is empty, and can be active");
+        self.ftl.zones_mut().arrived(units.start, count);
         for unit in units {
             let appended = self.ftl.append_to_zone(unit).expect("a die has a superblock for each of its zones");
             self.end_program(appended);

@@ -28,14 +28,14 @@ pub(super) struct Drive(pub(super) Ftl);
 
 impl Drive {
     pub(super) fn write(&mut self, first: Unit, units: u32, append: bool) -> Result<Unit, Status> {
-        let place = self.0.write_to_zone(first, units, append)?;
-        self.0.arrived_in_zone(place, units);
+        let place = self.0.zones_mut().write(first, units, append)?;
+        self.0.zones_mut().arrived(place, units);
         for unit in place..place + units {
             let appended = match self.0.append_to_zone(unit) {
                 Some(appended) => appended,
                 None => {
-                    let zone = self.0.zone_of(unit);
-                    self.0.dies_of_zone(zone).for_each(|die| self.erase(die));
+                    let zone = self.0.zones().of(unit);
+                    self.0.zones().dies(zone).for_each(|die| self.erase(die));
                     self.0.append_to_zone(unit).expect("a superblock was erased")
                 }
             };
@@ -81,13 +81,13 @@ impl Drive {
         shadows.zones.values_mut().filter(|zone| zone.state != ZoneState::Full).for_each(|zone| {
             zone.state = ZoneState::Closed;
         });
-        assert_eq!(self.0.zones_in_use().unwrap(), (0, shadows.count(&[ZoneState::Closed])));
+        assert_eq!(self.0.zones().in_use(), (0, shadows.count(&[ZoneState::Closed])));
     }
 
     pub(super) fn manage(&mut self, zone: ZoneIndex, op: Op) -> Result<(), Status> {
         match op {
-            Op::ZoneOpen => return self.0.open_zone(zone),
-            Op::ZoneClose => return self.0.close_zone(zone),
+            Op::ZoneOpen => return self.0.zones_mut().open_by_host(zone),
+            Op::ZoneClose => return self.0.zones_mut().close_by_host(zone),
             Op::ZoneReset => self.0.reset_zone(zone),
             _ => {
                 if let Some(superpage) = self.0.finish_zone(zone) {
@@ -194,7 +194,7 @@ fn check(ftl: &Ftl, shadows: &Shadows) {
     let mut seen = HashSet::new();
     for zone in 0..ftl.parameters().logical_units / shadows.parameters.size_units {
         let shadow = shadows.get(zone);
-        assert_eq!(ftl.zone_state(zone), shadow.state, "zone {zone}");
+        assert_eq!(ftl.zones().state(zone), shadow.state, "zone {zone}");
         for offset in 0..shadows.parameters.size_units {
             let slot = ftl.lookup(zone * shadows.parameters.size_units + offset);
             assert_eq!(slot.is_some(), offset < shadow.written, "zone {zone}, unit {offset}");
@@ -202,7 +202,7 @@ fn check(ftl: &Ftl, shadows: &Shadows) {
                 assert!(seen.insert(slot), "slot {slot} is in use twice");
                 let superblock = geometry.superblock_of(slot);
                 valid[superblock as usize] += 1;
-                assert!(ftl.dies_of_zone(zone).contains(&geometry.die_of_superblock(superblock)));
+                assert!(ftl.zones().dies(zone).contains(&geometry.die_of_superblock(superblock)));
                 let state = ftl.blocks.use_of(superblock);
                 assert!(matches!(state, BlockUse::Open | BlockUse::Closed), "{state:?}");
             }
@@ -211,7 +211,7 @@ fn check(ftl: &Ftl, shadows: &Shadows) {
     for (superblock, valid) in (0..).zip(valid) {
         assert_eq!(ftl.valid_in(superblock), valid, "superblock {superblock}");
     }
-    let (open, active) = ftl.zones_in_use().unwrap();
+    let (open, active) = ftl.zones().in_use();
     assert!(open <= shadows.parameters.most_open && active <= shadows.parameters.most_active);
 }
 
@@ -252,7 +252,7 @@ proptest! {
                         prop_assert_eq!(drive.manage(zone, op), shadows.manage(zone, op), "{:?} of zone {}", op, zone);
                     }
                 }
-                prop_assert_eq!(drive.0.zone_state(zone), shadows.get(zone).state);
+                prop_assert_eq!(drive.0.zones().state(zone), shadows.get(zone).state);
             }
             check(&drive.0, &shadows);
             check(&kept.0.0, &kept.1);
