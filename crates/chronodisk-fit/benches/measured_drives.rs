@@ -2,7 +2,7 @@
 //!
 //! ```console
 //! $ cargo bench -p chronodisk-fit --bench measured_drives -- \
-//!       [PART..] [--set NAME] [--start FILE] [--evaluations N] [--requests N]
+//!       [PART..] [--set NAME] [--start FILE] [--free KEY=BOUNDS]... [--evaluations N] [--requests N]
 //! ```
 //!
 //! | part | printed for each row of `ssd/measured-drives.csv` |
@@ -14,7 +14,8 @@
 //! | `constants` | no rows: the constants fitted to all rows of a drive |
 //!
 //! With `--set NAME`, `sweeps` leaves out only sets whose name contains it. With `--start FILE`, that profile replaces
-//! the published one. Without a part, `published` and `shipped` run, which fit nothing and take seconds.
+//! the published one. `--free` adds a constant to the fitted ones, such as one of a structure in that file. Without a
+//! part, `published` and `shipped` run, which fit nothing and take seconds.
 //!
 //! For `sweeps`, both drives are fitted together: each has constants that only the other drive's sweeps can tell. No
 //! other sweep of the zoned drive depends on its program time, and the conventional drive has a single sweep. The
@@ -80,6 +81,7 @@ fn main() {
         let file = arguments.get(place + 1).expect("--start has a file behind it");
         std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
     });
+    let free = free_constants(&arguments);
     let only = arguments.iter().position(|argument| argument == "--set").and_then(|place| arguments.get(place + 1));
     let named = |part: &str| arguments.iter().any(|argument| argument == part);
     let parts = ["published", "sweeps", "depths", "shipped", "constants"];
@@ -91,7 +93,7 @@ fn main() {
         let mut held_out = Vec::new();
         for set in sets(&points).iter().filter(|set| only.is_none_or(|only| set.contains(only.as_str()))) {
             let selector = format!("set={set}").parse().expect("a condition");
-            held_out.extend(fit_without(&start, &points, &[selector], search, conditions));
+            held_out.extend(fit_without(&start, &free, &points, &[selector], search, conditions));
         }
         print_rows("each sweep by a fit to the others", &held_out);
         held_out.retain(|row| row.told);
@@ -102,14 +104,14 @@ fn main() {
         for drive in DRIVES {
             let own: Vec<Point> = points.iter().filter(|point| point.set.starts_with(drive)).cloned().collect();
             let selector = "depth>=32".parse().expect("a condition");
-            held_out.extend(fit_without(&start, &own, &[selector], search, conditions));
+            held_out.extend(fit_without(&start, &free, &own, &[selector], search, conditions));
         }
         print_rows("depth 32 and more by a fit to the rest", &held_out);
     }
     if named("constants") {
         for drive in DRIVES {
             let selector = format!("set!={drive}").parse().expect("a condition");
-            fit_without(&start, &points, &[selector], search, conditions);
+            fit_without(&start, &free, &points, &[selector], search, conditions);
         }
     }
     if none || named("shipped") {
@@ -119,6 +121,12 @@ fn main() {
             compare(&format!("{name} as shipped, fitted to these rows"), profile.text(), name, own, conditions);
         }
     }
+}
+
+/// The free constants: those of all fits, and those of `--free`.
+fn free_constants(arguments: &[String]) -> Vec<Free> {
+    let named = arguments.windows(2).filter(|pair| pair[0] == "--free").map(|pair| pair[1].as_str());
+    FREE.into_iter().chain(named).map(|free| free.parse().unwrap_or_else(|error| panic!("{free}: {error}"))).collect()
 }
 
 /// The rows of the reference; `None` without it.
@@ -208,10 +216,16 @@ fn told_by_fitted(problem: &Problem, values: &[f64]) -> Vec<bool> {
 }
 
 /// Fits to the rows that meet no condition in `out`, prints the constants, and returns the figures of the other rows.
-fn fit_without(start: &str, points: &[Point], out: &[Selector], search: Search, conditions: Conditions) -> Vec<Row> {
-    let free: Vec<Free> = FREE.iter().map(|free| free.parse().expect("a key and bounds")).collect();
+fn fit_without(
+    start: &str,
+    free: &[Free],
+    points: &[Point],
+    out: &[Selector],
+    search: Search,
+    conditions: Conditions,
+) -> Vec<Row> {
     let name = "zn540-as-published";
-    let template = Template::new(start, name, &free, true).unwrap_or_else(|error| panic!("{error}"));
+    let template = Template::new(start, name, free, true).unwrap_or_else(|error| panic!("{error}"));
     let points = uses(points.to_vec(), out);
     let searched = Conditions { requests: conditions.requests / SEARCHED, ..conditions };
     let in_use = preconditioned(start, name, &points);
