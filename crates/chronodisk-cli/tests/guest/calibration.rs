@@ -193,6 +193,18 @@ fn every_installed_program_is_compared_with_its_native_run() {
 }
 
 #[test]
+fn a_check_inside_make_prints_its_result_alone() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let mut command = chronodisk.command(&["calibrate", "--check", "--json", "--reps", "1", "--program", "make"]);
+    // make(1) says with this option which directory it enters, and hands both variables to its programs.
+    let output = command.env("MAKEFLAGS", "w").env("MAKELEVEL", "1").output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the result alone");
+    assert_eq!(report["programs"].as_array().map(Vec::len), Some(1), "{report}");
+    assert!(!text(&output.stderr).contains("Entering directory"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_signal_ends_calibrating_and_checking_and_nothing_is_left() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let mark = chronodisk.results.path().to_str().unwrap();

@@ -201,7 +201,7 @@ fn natively(load: &Load) -> Result<Option<f64>, RunError> {
     let run = |script: &str| {
         let words = words(script, folder.path(), &memory.0);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
         native_run(&mut command, Processors::Only(1))
     };
     run(load.prepares)?;

@@ -15,6 +15,7 @@ mod programs;
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -303,15 +304,16 @@ fn natively(program: &Program, setting: &Setting<'_>, processors: Processors) ->
     fs::create_dir(&work).map_err(|source| RunError::Io { doing: "making a folder", source })?;
     let words = words(program, &work, setting.processors);
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null());
+    // The result has the standard output to itself, as beside a guest.
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(io::stderr());
     let took = native_run(&mut command, processors);
     fs::remove_dir_all(&work).map_err(|source| RunError::Io { doing: "emptying a folder", source })?;
     took
 }
 
-/// The words that run a program in a folder.
+/// The words that run a program in a folder. A make(1) that runs the check must not pass its options to the program's.
 fn words(program: &Program, work: &Path, processors: usize) -> Vec<OsString> {
-    let script = format!("set -e\ncd \"$1\"\n{}", program.script);
+    let script = format!("set -e\nunset MAKEFLAGS MAKELEVEL MFLAGS\ncd \"$1\"\n{}", program.script);
     vec!["sh".into(), "-c".into(), script.into(), "sh".into(), work.into(), processors.to_string().into()]
 }
 
