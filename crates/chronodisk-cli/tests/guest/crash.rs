@@ -101,6 +101,23 @@ fn repeats_equally(chronodisk: &Chronodisk, run: &Path, found: &Value) {
 }
 
 #[test]
+fn another_run_on_the_exact_clock_has_the_same_bytes_states_and_verdicts() {
+    let Some(chronodisk) = super::exact::exact() else { return };
+    let [one, other] = ["one", "other"].map(|name| {
+        let run = chronodisk.path(name);
+        let clock = ["--clock", "exact", "--start-time", "1000000000"];
+        let options = ["--cuts", "6", "--check", "ls", "--output", run.to_str().unwrap()];
+        let output = crash(&chronodisk, &[clock.as_slice(), &options].concat(), &["sh", "-c", TWO_FILES]);
+        let mut found = result(&output, 0);
+        found["run_id"] = Value::Null;
+        (found, fs::read(run.join("store.recording")).unwrap())
+    });
+    assert!(one.0["states_checked"].as_u64().unwrap() > 3, "{}", one.0);
+    assert_eq!(one.0, other.0);
+    assert!(one.1 == other.1, "the recordings differ");
+}
+
+#[test]
 fn a_file_that_is_replaced_without_fsync_is_found() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let check = "grep -q -e '^old$' -e '^new$' /mnt/file";

@@ -97,6 +97,10 @@ pub struct CrashArguments {
     #[arg(long, value_name = "CLOCK", default_value = "guest")]
     pub clock: Clock,
 
+    /// Sets the guest's clock at boot, in seconds since 1970, for repeatable file times (default: now)
+    #[arg(long, value_name = "SECONDS")]
+    pub start_time: Option<u64>,
+
     /// Boots this kernel, the program `linux` of a build with ARCH=um (default: the installed one)
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
@@ -119,7 +123,7 @@ pub struct CrashArguments {
 }
 
 /// Arguments that a kept run has already.
-const OF_RECORDING: [&str; 25] = [
+const OF_RECORDING: [&str; 26] = [
     "device",
     "server",
     "fs",
@@ -138,6 +142,7 @@ const OF_RECORDING: [&str; 25] = [
     "mount_options",
     "memory",
     "clock",
+    "start_time",
     "kernel",
     "modules",
     "output",
@@ -230,6 +235,7 @@ impl CrashArguments {
             mount_options: self.mount_options.clone(),
             memory: self.memory,
             clock: self.clock,
+            start_time: self.start_time,
             kernel: self.kernel.clone(),
             modules: self.modules.clone(),
             result: self.result.clone(),
