@@ -175,8 +175,9 @@ fn every_installed_program_is_compared_with_its_native_run() {
             (&row["error_interval_percent"], &row["interval_confidence"]),
             (&json!([error, error]), &json!(0.0))
         );
-        // A script that mostly waits would not tell much.
-        assert!(computed > 0.5 * guest, "{row}");
+        // A script that mostly waits would not tell much. rsync sleeps for 0.2 s by itself, however fast the host is.
+        let least = if row["program"] == "rsync" { 0.2 } else { 0.5 };
+        assert!(computed > least * guest, "{row}");
     }
     // A guest has as many faults as there are natively, beside those on pages that its page tables have already. tar's
     // programs are small, so that the host has no huge pages for them.

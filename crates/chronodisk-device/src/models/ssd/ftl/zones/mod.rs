@@ -264,8 +264,8 @@ impl Zones {
         self.superblocks.get(zone * self.parameters.dies + place).checked_sub(1)
     }
 
-    /// Puts an arrived unit into its slot. `take_superblock` gives a free superblock of a die for a zone that has none
-    /// there; `None` if it does.
+    /// Puts an arrived unit into its slot. A zone without a superblock on the unit's die gets a free one by
+    /// `take_superblock`. `None` if that die has no free one.
     ///
     /// # Panics
     /// If earlier units of the zone were not appended.
@@ -369,7 +369,7 @@ impl Zones {
 
     /// Data of writes that were let in are in the buffer.
     pub(crate) fn arrived(&mut self, first: Unit, units: u32) {
-        let zone = first / self.parameters.size_units;
+        let zone = self.of(first);
         let arrived = self.get(zone, Word::Arrived) + units;
         self.set(zone, Word::Arrived, arrived);
         if self.state(zone) == ZoneState::Full && arrived == self.get(zone, Word::Pointer) {
